@@ -278,7 +278,7 @@ class Reader : public ConfigVisitor {
     for (const auto& [key, node] : level_.node->members) {
       if (std::find(level_.known.begin(), level_.known.end(), key) != level_.known.end()) continue;
       std::string best;
-      size_t best_distance = 1 + std::max<size_t>(key.size() / 3, 1);
+      size_t best_distance = 1 + std::max<size_t>((key.size() + 1) / 3, 1);
       for (const std::string& known : level_.known) {
         const size_t distance = EditDistance(key, known);
         if (distance < best_distance) {
@@ -393,6 +393,21 @@ std::string Quoted(std::string_view text) {
   return out + "\"";
 }
 
+// The fewest digits that read back equal, in a form that every YAML reader takes for a number: YAML
+// 1.1 readers (PyYAML) take "1e-06" for a string, and "1.0e-06" for what it is.
+std::string Shortest(double value) {
+  char buffer[400];
+  const double size = std::abs(value);
+  const bool fixed = size == 0 || (size >= 1e-5 && size < 1e15);
+  const auto result =
+      std::to_chars(buffer, buffer + sizeof(buffer), value,
+                    fixed ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(buffer, result.ptr);
+  const size_t e = text.find('e');
+  if (e != std::string::npos && text.find('.') == std::string::npos) text.insert(e, ".0");
+  return text;
+}
+
 class Writer : public ConfigVisitor {
  public:
   std::string Take() { return std::move(out_); }
@@ -401,7 +416,7 @@ class Writer : public ConfigVisitor {
     Line(key, StrCat(*value));
   }
   void Field(std::string_view key, double* value, FieldLimits) override {
-    Line(key, StrCat(*value));
+    Line(key, Shortest(*value));
   }
   void Field(std::string_view key, bool* value, FieldLimits) override { Line(key, StrCat(*value)); }
   void Field(std::string_view key, std::string* value, FieldLimits) override {
@@ -411,7 +426,7 @@ class Writer : public ConfigVisitor {
     List(key, *value, [](int64_t item) { return StrCat(item); });
   }
   void Field(std::string_view key, std::vector<double>* value, FieldLimits) override {
-    List(key, *value, [](double item) { return StrCat(item); });
+    List(key, *value, [](double item) { return Shortest(item); });
   }
   void Field(std::string_view key, std::vector<std::string>* value, FieldLimits) override {
     List(key, *value, [](const std::string& item) { return Quoted(item); });

@@ -97,6 +97,10 @@ class Builder : public nlohmann::json_sax<Json> {
 }  // namespace
 
 StatusOr<Json> ParseJson(std::string_view text, const std::string& name) {
+  // nlohmann takes a NUL for the end of the text and would ignore what follows.
+  if (text.find('\0') != std::string_view::npos) {
+    return InvalidArgumentError(name, ": not JSON: a NUL byte at offset ", text.find('\0'));
+  }
   Builder builder;
   bool ok = false;
   try {
