@@ -1,0 +1,324 @@
+#include "model/fp8/quantize.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+
+#include "base/check.h"
+#include "base/cpu.h"
+#include "base/parallel.h"
+#include "model/fp8/quantize_kernels.h"
+#include "model/fp8/scale.h"
+
+namespace cria::model {
+namespace fp8_internal {
+namespace {
+
+// How matrices are cut into items for threads: by sizes alone.
+constexpr int64_t kItemElements = 16384;  // 64 KiB of fp32: both passes over it hit the cache
+constexpr int64_t kStripColumns = 64;     // column units: whole cache lines of every row
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The largest magnitude of several threads' items; maxima have no order.
+class SharedAmax {
+ public:
+  void Raise(uint32_t bits) {
+    uint32_t seen = bits_.load(std::memory_order_relaxed);
+    while (seen < bits && !bits_.compare_exchange_weak(seen, bits, std::memory_order_relaxed)) {
+    }
+  }
+  float value() const { return std::bit_cast<float>(bits_.load(std::memory_order_relaxed)); }
+
+ private:
+  std::atomic<uint32_t> bits_{0};
+};
+
+struct Rectangle {
+  int64_t row, col, rows, cols;
+};
+
+// One call's arguments with the kernels that fit its types.
+class Quantizer {
+ public:
+  Quantizer(const Kernels& kernels, const QuantizeSpec& spec, const QuantizeInput& in,
+            const QuantizeOutput& out, const QuantizeOptions& options)
+      : in_(in),
+        out_(out),
+        options_(options),
+        format_(spec.format),
+        grid_(GridOf(spec.format)),
+        in_type_(static_cast<int>(in.type)),
+        out_type_(out.type == ElementType::kF32 ? kToF32 : kToBF16),
+        kernels_(kernels) {}
+
+  QuantizeResult Tensor();
+  void Rows();
+  void Columns(int64_t block_rows);
+  void Blocks(int64_t block_rows, int64_t block_cols);
+
+  float amax() const { return amax_.value(); }
+
+ private:
+  const std::byte* In(int64_t row, int64_t col) const {
+    const int64_t bytes = in_.type == ElementType::kF32 ? 4 : 2;
+    return static_cast<const std::byte*>(in_.data) + (row * in_.row_stride + col) * bytes;
+  }
+  uint32_t AmaxBits(const Rectangle& r) const;
+  // Rounds a rectangle by one scale, or by one scale and fold for each column.
+  void RoundAll(const Rectangle& r, float scale, float fold) const;
+  void RoundRow(const RoundFn (&round)[3], int64_t row, int64_t col, int64_t cols,
+                const float* scales, const float* folds) const;
+  // One group of numbers that share a power of two.
+  void Group(const Rectangle& r, int64_t scale_index);
+  void StoreScale(int64_t index, float dequant) const {
+    if (options_.dequant_scales != nullptr) options_.dequant_scales[index] = dequant;
+  }
+  // Calls body(rectangle) on threads for pieces of at most kItemElements.
+  template <typename Body>
+  void ForPieces(const Body& body) const;
+
+  const QuantizeInput in_;
+  const QuantizeOutput out_;
+  const QuantizeOptions options_;
+  const Fp8Format format_;
+  const Grid& grid_;
+  const int in_type_;
+  const int out_type_;
+  const Kernels& kernels_;
+  SharedAmax amax_;
+};
+
+template <typename Body>
+void Quantizer::ForPieces(const Body& body) const {
+  if (in_.rows == 0 || in_.cols == 0) return;
+  const int64_t piece_cols = std::min<int64_t>(in_.cols, kItemElements);
+  const int64_t piece_rows = std::max<int64_t>(1, kItemElements / piece_cols);
+  const int64_t pieces_across = CeilDiv(in_.cols, piece_cols);
+  ParallelFor(pieces_across * CeilDiv(in_.rows, piece_rows), [&](int64_t item) {
+    const int64_t row = item / pieces_across * piece_rows;
+    const int64_t col = item % pieces_across * piece_cols;
+    body(Rectangle{row, col, std::min(piece_rows, in_.rows - row),
+                   std::min(piece_cols, in_.cols - col)});
+  });
+}
+
+uint32_t Quantizer::AmaxBits(const Rectangle& r) const {
+  uint32_t bits = 0;
+  for (int64_t row = r.row; row < r.row + r.rows; ++row) {
+    kernels_.amax[in_type_](In(row, r.col), r.cols, &bits);
+  }
+  return bits;
+}
+
+void Quantizer::RoundRow(const RoundFn (&round)[3], int64_t row, int64_t col, int64_t cols,
+                         const float* scales, const float* folds) const {
+  // Codes first: the values may overwrite the input.
+  if (options_.codes != nullptr) {
+    round[kToCode](In(row, col), cols, scales, folds, grid_,
+                   options_.codes + row * options_.codes_row_stride + col);
+  }
+  if (out_.data != nullptr) {
+    const int64_t offset = row * out_.row_stride + col;
+    void* out = out_.type == ElementType::kF32
+                    ? static_cast<void*>(static_cast<float*>(out_.data) + offset)
+                    : static_cast<void*>(static_cast<uint16_t*>(out_.data) + offset);
+    round[out_type_](In(row, col), cols, scales, folds, grid_, out);
+  }
+}
+
+void Quantizer::RoundAll(const Rectangle& r, float scale, float fold) const {
+  for (int64_t row = r.row; row < r.row + r.rows; ++row) {
+    RoundRow(kernels_.round[in_type_], row, r.col, r.cols, &scale, &fold);
+  }
+}
+
+void Quantizer::Group(const Rectangle& r, int64_t scale_index) {
+  const uint32_t bits = AmaxBits(r);
+  const float scale = PowerOfTwoScale(format_, std::bit_cast<float>(bits));
+  RoundAll(r, scale, 1 / scale);
+  StoreScale(scale_index, 1 / scale);
+  amax_.Raise(bits);
+}
+
+QuantizeResult Quantizer::Tensor() {
+  float scale = options_.fixed_scale;
+  if (scale == 0) {
+    ForPieces([&](const Rectangle& r) { amax_.Raise(AmaxBits(r)); });
+    scale = CurrentScale(format_, amax());
+    ForPieces([&](const Rectangle& r) { RoundAll(r, scale, 1); });
+  } else {
+    ForPieces([&](const Rectangle& r) {
+      amax_.Raise(AmaxBits(r));
+      RoundAll(r, scale, 1);
+    });
+  }
+  StoreScale(0, 1 / scale);
+  return {1 / scale, amax()};
+}
+
+void Quantizer::Rows() {
+  const int64_t rows_per_item = std::max<int64_t>(1, kItemElements / in_.cols);
+  ParallelFor(CeilDiv(in_.rows, rows_per_item), [&](int64_t item) {
+    const int64_t begin = item * rows_per_item;
+    const int64_t end = std::min(begin + rows_per_item, in_.rows);
+    for (int64_t row = begin; row < end; ++row) Group({row, 0, 1, in_.cols}, row);
+  });
+}
+
+// Every column of every block of block_rows rows has its own scale.
+void Quantizer::Columns(int64_t block_rows) {
+  const int64_t strips = CeilDiv(in_.cols, kStripColumns);
+  ParallelFor(strips * CeilDiv(in_.rows, block_rows), [&](int64_t item) {
+    const int64_t block = item / strips;
+    const int64_t row_begin = block * block_rows;
+    const int64_t row_end = std::min(row_begin + block_rows, in_.rows);
+    const int64_t col = item % strips * kStripColumns;
+    const int64_t cols = std::min(kStripColumns, in_.cols - col);
+    uint32_t amax_bits[kStripColumns] = {};
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      kernels_.column_amax[in_type_](In(row, col), cols, amax_bits);
+    }
+    float scales[kStripColumns];
+    float folds[kStripColumns];
+    for (int64_t i = 0; i < cols; ++i) {
+      scales[i] = PowerOfTwoScale(format_, std::bit_cast<float>(amax_bits[i]));
+      folds[i] = 1 / scales[i];
+      StoreScale(block * in_.cols + col + i, folds[i]);
+    }
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      RoundRow(kernels_.round_columns[in_type_], row, col, cols, scales, folds);
+    }
+    amax_.Raise(*std::max_element(amax_bits, amax_bits + cols));
+  });
+}
+
+void Quantizer::Blocks(int64_t block_rows, int64_t block_cols) {
+  const int64_t blocks_across = CeilDiv(in_.cols, block_cols);
+  const int64_t blocks_down = CeilDiv(in_.rows, block_rows);
+  // As many rows of blocks as fill an item: many where a block is a piece of one row.
+  const int64_t per_item = std::max<int64_t>(1, kItemElements / (block_rows * in_.cols));
+  ParallelFor(CeilDiv(blocks_down, per_item), [&](int64_t item) {
+    const int64_t end = std::min((item + 1) * per_item, blocks_down);
+    for (int64_t down = item * per_item; down < end; ++down) {
+      for (int64_t across = 0; across < blocks_across; ++across) {
+        const int64_t row = down * block_rows;
+        const int64_t col = across * block_cols;
+        Group(
+            {row, col, std::min(block_rows, in_.rows - row), std::min(block_cols, in_.cols - col)},
+            down * blocks_across + across);
+      }
+    }
+  });
+}
+
+// Rows that follow each other without a gap, as one long row.
+void FlattenIfContiguous(QuantizeInput* in, const QuantizeOutput& out,
+                         const QuantizeOptions& options) {
+  const bool contiguous = in->row_stride == in->cols &&
+                          (out.data == nullptr || out.row_stride == in->cols) &&
+                          (options.codes == nullptr || options.codes_row_stride == in->cols);
+  if (!contiguous) return;
+  in->cols *= in->rows;
+  in->row_stride = in->cols;
+  in->rows = 1;
+}
+
+}  // namespace
+
+const Grid& GridOf(Fp8Format format) {
+  static constexpr Grid kGrids[] = {
+      {E4M3::kMax, E4M3::kMinNormal, 0x1p20f, 1 / E4M3::kMinSubnormal, E4M3::kMantissaBits,
+       E4M3::kBias},
+      {E5M2::kMax, E5M2::kMinNormal, 0x1p21f, 1 / E5M2::kMinSubnormal, E5M2::kMantissaBits,
+       E5M2::kBias},
+  };
+  return kGrids[static_cast<int>(format)];
+}
+
+const Kernels& KernelsFor(Isa isa) {
+  switch (isa) {
+    case Isa::kGeneric:
+      return generic::kKernels;
+    case Isa::kAvx2:
+      return avx2::kKernels;
+    case Isa::kAvx512:
+      return avx512::kKernels;
+  }
+  return generic::kKernels;
+}
+
+QuantizeResult QuantizeWith(const Kernels& kernels, const QuantizeSpec& spec,
+                            const QuantizeInput& in, const QuantizeOutput& out,
+                            const QuantizeOptions& options) {
+  CRIA_CHECK(spec.pow2_scale || spec.unit == ScaleUnit::kTensor,
+             "rows, columns and blocks need power-of-two scales");
+  CRIA_CHECK(!spec.pow2_scale || spec.unit != ScaleUnit::kTensor,
+             "a tensor's scale isn't rounded to a power of two in any recipe");
+  CRIA_CHECK(options.fixed_scale >= 0 && options.fixed_scale <= kMaxFloat, "fixed_scale ",
+             options.fixed_scale);
+  CRIA_CHECK(options.fixed_scale == 0 || spec.unit == ScaleUnit::kTensor,
+             "only a tensor's scale can be fixed");
+  CRIA_CHECK(in.rows >= 0 && in.cols >= 0 && in.row_stride >= in.cols, in.rows, " x ", in.cols,
+             ", stride ", in.row_stride);
+  QuantizeInput matrix = in;
+  if (spec.unit == ScaleUnit::kTensor) FlattenIfContiguous(&matrix, out, options);
+  Quantizer quantizer(kernels, spec, matrix, out, options);
+  if (spec.unit == ScaleUnit::kTensor) return quantizer.Tensor();
+  if (in.rows == 0 || in.cols == 0) return {};
+  switch (spec.unit) {
+    case ScaleUnit::kTensor:
+      break;
+    case ScaleUnit::kPerRow:
+      quantizer.Rows();
+      break;
+    case ScaleUnit::kPerColumn:
+      quantizer.Columns(in.rows);
+      break;
+    case ScaleUnit::kRow1x128:
+      quantizer.Blocks(1, kFp8BlockSize);
+      break;
+    case ScaleUnit::kCol128x1:
+      quantizer.Columns(kFp8BlockSize);
+      break;
+    case ScaleUnit::kBlock128x128:
+      quantizer.Blocks(kFp8BlockSize, kFp8BlockSize);
+      break;
+  }
+  return {1, quantizer.amax()};
+}
+
+}  // namespace fp8_internal
+
+QuantizeResult Quantize(const QuantizeSpec& spec, const QuantizeInput& in,
+                        const QuantizeOutput& out, const QuantizeOptions& options) {
+  return fp8_internal::QuantizeWith(fp8_internal::KernelsFor(ActiveIsa()), spec, in, out, options);
+}
+
+float Amax(const QuantizeInput& in) {
+  fp8_internal::Quantizer quantizer(fp8_internal::KernelsFor(ActiveIsa()), {}, in, {}, {});
+  return quantizer.Tensor().amax;
+}
+
+int64_t NumScales(ScaleUnit unit, int64_t rows, int64_t cols) {
+  const int64_t row_blocks = (rows + kFp8BlockSize - 1) / kFp8BlockSize;
+  const int64_t col_blocks = (cols + kFp8BlockSize - 1) / kFp8BlockSize;
+  switch (unit) {
+    case ScaleUnit::kTensor:
+      return 1;
+    case ScaleUnit::kPerRow:
+      return rows;
+    case ScaleUnit::kPerColumn:
+      return cols;
+    case ScaleUnit::kRow1x128:
+      return rows * col_blocks;
+    case ScaleUnit::kCol128x1:
+      return row_blocks * cols;
+    case ScaleUnit::kBlock128x128:
+      return row_blocks * col_blocks;
+  }
+  return 0;
+}
+
+}  // namespace cria::model
