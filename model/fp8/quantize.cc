@@ -61,15 +61,19 @@ class Quantizer {
   float amax() const { return amax_.value(); }
 
  private:
-  const std::byte* In(int64_t row, int64_t col) const {
+  Source In(const Rectangle& r) const {
     const int64_t bytes = in_.type == ElementType::kF32 ? 4 : 2;
-    return static_cast<const std::byte*>(in_.data) + (row * in_.row_stride + col) * bytes;
+    return {static_cast<const std::byte*>(in_.data) + (r.row * in_.row_stride + r.col) * bytes,
+            in_.row_stride, r.rows, r.cols};
   }
-  uint32_t AmaxBits(const Rectangle& r) const;
-  // Rounds a rectangle by one scale, or by one scale and fold for each column.
-  void RoundAll(const Rectangle& r, float scale, float fold) const;
-  void RoundRow(const RoundFn (&round)[3], int64_t row, int64_t col, int64_t cols,
-                const float* scales, const float* folds) const;
+  uint32_t AmaxBits(const Rectangle& r) const {
+    uint32_t bits = 0;
+    kernels_.amax[in_type_](In(r), &bits);
+    return bits;
+  }
+  // Rounds a rectangle with kernels that take one scale and fold, or one for each column.
+  void Round(const RoundFn (&round)[3], const Rectangle& r, const float* scales,
+             const float* folds) const;
   // One group of numbers that share a power of two.
   void Group(const Rectangle& r, int64_t scale_index);
   void StoreScale(int64_t index, float dequant) const {
@@ -104,56 +108,43 @@ void Quantizer::ForPieces(const Body& body) const {
   });
 }
 
-uint32_t Quantizer::AmaxBits(const Rectangle& r) const {
-  uint32_t bits = 0;
-  for (int64_t row = r.row; row < r.row + r.rows; ++row) {
-    kernels_.amax[in_type_](In(row, r.col), r.cols, &bits);
-  }
-  return bits;
-}
-
-void Quantizer::RoundRow(const RoundFn (&round)[3], int64_t row, int64_t col, int64_t cols,
-                         const float* scales, const float* folds) const {
+void Quantizer::Round(const RoundFn (&round)[3], const Rectangle& r, const float* scales,
+                      const float* folds) const {
   // Codes first: the values may overwrite the input.
   if (options_.codes != nullptr) {
-    round[kToCode](In(row, col), cols, scales, folds, grid_,
-                   options_.codes + row * options_.codes_row_stride + col);
+    round[kToCode](In(r), scales, folds, grid_,
+                   options_.codes + r.row * options_.codes_row_stride + r.col,
+                   options_.codes_row_stride);
   }
   if (out_.data != nullptr) {
-    const int64_t offset = row * out_.row_stride + col;
-    void* out = out_.type == ElementType::kF32
-                    ? static_cast<void*>(static_cast<float*>(out_.data) + offset)
-                    : static_cast<void*>(static_cast<uint16_t*>(out_.data) + offset);
-    round[out_type_](In(row, col), cols, scales, folds, grid_, out);
-  }
-}
-
-void Quantizer::RoundAll(const Rectangle& r, float scale, float fold) const {
-  for (int64_t row = r.row; row < r.row + r.rows; ++row) {
-    RoundRow(kernels_.round[in_type_], row, r.col, r.cols, &scale, &fold);
+    const int64_t bytes = out_.type == ElementType::kF32 ? 4 : 2;
+    round[out_type_](In(r), scales, folds, grid_,
+                     static_cast<std::byte*>(out_.data) + (r.row * out_.row_stride + r.col) * bytes,
+                     out_.row_stride);
   }
 }
 
 void Quantizer::Group(const Rectangle& r, int64_t scale_index) {
   const uint32_t bits = AmaxBits(r);
   const float scale = PowerOfTwoScale(format_, std::bit_cast<float>(bits));
-  RoundAll(r, scale, 1 / scale);
-  StoreScale(scale_index, 1 / scale);
+  const float fold = 1 / scale;
+  Round(kernels_.round[in_type_], r, &scale, &fold);
+  StoreScale(scale_index, fold);
   amax_.Raise(bits);
 }
 
 QuantizeResult Quantizer::Tensor() {
+  const float no_fold = 1;
   float scale = options_.fixed_scale;
-  if (scale == 0) {
+  const bool is_fixed = scale != 0;
+  if (!is_fixed) {
     ForPieces([&](const Rectangle& r) { amax_.Raise(AmaxBits(r)); });
     scale = CurrentScale(format_, amax());
-    ForPieces([&](const Rectangle& r) { RoundAll(r, scale, 1); });
-  } else {
-    ForPieces([&](const Rectangle& r) {
-      amax_.Raise(AmaxBits(r));
-      RoundAll(r, scale, 1);
-    });
   }
+  ForPieces([&](const Rectangle& r) {
+    if (is_fixed) amax_.Raise(AmaxBits(r));
+    Round(kernels_.round[in_type_], r, &scale, &no_fold);
+  });
   StoreScale(0, 1 / scale);
   return {1 / scale, amax()};
 }
@@ -172,25 +163,21 @@ void Quantizer::Columns(int64_t block_rows) {
   const int64_t strips = CeilDiv(in_.cols, kStripColumns);
   ParallelFor(strips * CeilDiv(in_.rows, block_rows), [&](int64_t item) {
     const int64_t block = item / strips;
-    const int64_t row_begin = block * block_rows;
-    const int64_t row_end = std::min(row_begin + block_rows, in_.rows);
+    const int64_t row = block * block_rows;
     const int64_t col = item % strips * kStripColumns;
-    const int64_t cols = std::min(kStripColumns, in_.cols - col);
+    const Rectangle r = {row, col, std::min(block_rows, in_.rows - row),
+                         std::min(kStripColumns, in_.cols - col)};
     uint32_t amax_bits[kStripColumns] = {};
-    for (int64_t row = row_begin; row < row_end; ++row) {
-      kernels_.column_amax[in_type_](In(row, col), cols, amax_bits);
-    }
+    kernels_.column_amax[in_type_](In(r), amax_bits);
     float scales[kStripColumns];
     float folds[kStripColumns];
-    for (int64_t i = 0; i < cols; ++i) {
+    for (int64_t i = 0; i < r.cols; ++i) {
       scales[i] = PowerOfTwoScale(format_, std::bit_cast<float>(amax_bits[i]));
       folds[i] = 1 / scales[i];
       StoreScale(block * in_.cols + col + i, folds[i]);
     }
-    for (int64_t row = row_begin; row < row_end; ++row) {
-      RoundRow(kernels_.round_columns[in_type_], row, col, cols, scales, folds);
-    }
-    amax_.Raise(*std::max_element(amax_bits, amax_bits + cols));
+    Round(kernels_.round_columns[in_type_], r, scales, folds);
+    amax_.Raise(*std::max_element(amax_bits, amax_bits + r.cols));
   });
 }
 
@@ -229,9 +216,9 @@ void FlattenIfContiguous(QuantizeInput* in, const QuantizeOutput& out,
 
 const Grid& GridOf(Fp8Format format) {
   static constexpr Grid kGrids[] = {
-      {E4M3::kMax, E4M3::kMinNormal, 0x1p20f, 1 / E4M3::kMinSubnormal, E4M3::kMantissaBits,
+      {E4M3::kMax, 0x1p8f, E4M3::kMinNormal, 0x1p20f, 1 / E4M3::kMinSubnormal, E4M3::kMantissaBits,
        E4M3::kBias},
-      {E5M2::kMax, E5M2::kMinNormal, 0x1p21f, 1 / E5M2::kMinSubnormal, E5M2::kMantissaBits,
+      {E5M2::kMax, 0x1p15f, E5M2::kMinNormal, 0x1p21f, 1 / E5M2::kMinSubnormal, E5M2::kMantissaBits,
        E5M2::kBias},
   };
   return kGrids[static_cast<int>(format)];

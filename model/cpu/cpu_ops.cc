@@ -1,0 +1,205 @@
+#include "model/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "base/parallel.h"
+#include "model/cpu/gemm.h"
+#include "model/cpu/kernels.h"
+#include "model/fp8/quantize.h"
+
+namespace cria::model::cpu {
+namespace {
+
+int64_t CountBlocks(int64_t n, int64_t block) { return (n + block - 1) / block; }
+
+// Runs a kernel over [0, n) in blocks of fixed size.
+template <typename Args>
+void RunBlocks(void (*kernel)(const Args&, int64_t, int64_t), const Args& args, int64_t n,
+               int64_t block_size) {
+  ParallelFor(CountBlocks(n, block_size), [&](int64_t block) {
+    kernel(args, block * block_size, std::min(n, (block + 1) * block_size));
+  });
+}
+
+class CpuOps final : public Ops {
+ public:
+  int64_t WorkspaceBytes(const StepShape& shape) const override {
+    const int64_t rows = shape.batch * shape.time;
+    const AttentionForwardArgs attention = {.batch = shape.batch,
+                                            .time = shape.time,
+                                            .heads = shape.heads,
+                                            .kv_heads = shape.kv_heads,
+                                            .head_dim = shape.head_dim};
+    const int64_t attention_floats =
+        std::max(AttentionForwardScratch(attention),
+                 shape.training ? AttentionBackwardScratch(attention) : 0);
+    const int64_t norm_floats = shape.training ? CountBlocks(rows, kRowsPerBlock) * shape.dim : 0;
+    const int64_t n = static_cast<int64_t>(sizeof(float));
+    return n * (attention_floats * NumThreads() + norm_floats) + Gemm::PlanBytes(shape);
+  }
+
+  void Matmul(const MatmulArgs& args) override { gemm_.Run(args); }
+
+  Quantized Quantize(const QuantizeArgs& args) override {
+    CRIA_CHECK(args.from.dim(0) == args.to.dim(0) && args.from.dim(1) == args.to.dim(1),
+               "quantise ", args.from.ToString(), " to ", args.to.ToString());
+    const auto type = [](const Tensor& x) {
+      return x.dtype() == DType::kBF16 ? ElementType::kBF16 : ElementType::kF32;
+    };
+    const QuantizeResult result = model::Quantize(
+        args.spec,
+        {args.from.data(), type(args.from), args.from.dim(0), args.from.dim(1),
+         args.from.stride(0)},
+        {args.to.data(), type(args.to), args.to.stride(0)}, {.fixed_scale = args.fixed_scale});
+    return {.dequant = result.dequant, .amax = result.amax};
+  }
+
+  void RmsNormForward(const RmsNormForwardArgs& args) override {
+    const int64_t rows = args.x.dim(0);
+    CRIA_CHECK_EQ(args.y.dim(0), rows);
+    CRIA_CHECK_EQ(args.weight.dim(0), args.x.dim(1));
+    CRIA_CHECK_EQ(args.delta.defined(), args.sum.defined());
+    RunBlocks(kernels_.RmsNormForward, args, rows, kRowsPerBlock);
+  }
+
+  void RmsNormBackward(const RmsNormBackwardArgs& args) override {
+    const int64_t dim = args.x.dim(1);
+    CRIA_CHECK_EQ(args.dy.dim(0), args.x.dim(0));
+    const int64_t num_blocks = CountBlocks(args.x.dim(0), kRowsPerBlock);
+    float* partial = Floats(&partial_, num_blocks * dim);
+    RunBlocks(kernels_.RmsNormBackward, RmsNormBackwardKernelArgs{args, partial}, num_blocks, 1);
+    float* dweight = args.dweight.f32();
+    for (int64_t block = 0; block < num_blocks; ++block) {
+      for (int64_t i = 0; i < dim; ++i) dweight[i] += partial[block * dim + i];
+    }
+  }
+
+  void Rope(const RopeArgs& args) override {
+    CRIA_CHECK_EQ(args.x.dim(1) % args.head_dim, 0);
+    RunBlocks(kernels_.Rope, args, args.x.dim(0), kRowsPerBlock);
+  }
+
+  void AttentionForward(const AttentionForwardArgs& args) override {
+    CheckAttention(args);
+    const int64_t size = AttentionForwardScratch(args);
+    float* scratch = Floats(&attention_, size * NumThreads());
+    const int64_t chunks = CountBlocks(args.time, kAttentionChunk);
+    ParallelFor(args.batch * args.heads * chunks, [&](int64_t item) {
+      kernels_.AttentionForward({args, scratch + ThreadIndex() * size}, item, item + 1);
+    });
+  }
+
+  void AttentionBackward(const AttentionBackwardArgs& args) override {
+    CheckAttention(args.forward);
+    const int64_t size = AttentionBackwardScratch(args.forward);
+    float* scratch = Floats(&attention_, size * NumThreads());
+    ParallelFor(args.forward.batch * args.forward.kv_heads, [&](int64_t item) {
+      kernels_.AttentionBackward({args, scratch + ThreadIndex() * size}, item, item + 1);
+    });
+  }
+
+  void SwigluForward(const SwigluForwardArgs& args) override {
+    CRIA_CHECK_EQ(args.gate_up.dim(1), 2 * args.act.dim(1));
+    RunBlocks(kernels_.SwigluForward, args, args.act.dim(0), kRowsPerBlock / 4);
+  }
+
+  void SwigluBackward(const SwigluBackwardArgs& args) override {
+    CRIA_CHECK_EQ(args.gate_up.dim(1), 2 * args.dact.dim(1));
+    RunBlocks(kernels_.SwigluBackward, args, args.dact.dim(0), kRowsPerBlock / 4);
+  }
+
+  void EmbeddingForward(const EmbeddingForwardArgs& args) override {
+    CheckTokens(args.tokens, args.table.dim(0));
+    RunBlocks(kernels_.EmbeddingForward, args, args.out.dim(0), kRowsPerBlock);
+  }
+
+  void EmbeddingBackward(const EmbeddingBackwardArgs& args) override {
+    CheckTokens(args.tokens, args.dtable.dim(0));
+    constexpr int64_t kColumnsPerItem = 64;
+    RunBlocks(kernels_.EmbeddingBackward, args, args.dout.dim(1), kColumnsPerItem);
+  }
+
+  void CrossEntropy(const CrossEntropyArgs& args) override {
+    for (int64_t row = 0; row < args.targets.dim(0); ++row) {
+      CRIA_CHECK_LT(args.targets.i32()[row], args.logits.dim(1));
+    }
+    RunBlocks(kernels_.CrossEntropy, args, args.logits.dim(0), 8);
+  }
+
+  void AdamW(const AdamWArgs& args) override {
+    RunBlocks(kernels_.AdamW, args, args.weight.num_elements(), kElementsPerBlock);
+  }
+
+  double SumOfSquares(const Tensor& x) override {
+    const int64_t n = x.num_elements();
+    const int64_t num_blocks = CountBlocks(n, kElementsPerBlock);
+    if (static_cast<int64_t>(sums_.size()) < num_blocks) sums_.resize(num_blocks);
+    RunBlocks(kernels_.SumOfSquares, SumOfSquaresKernelArgs{x.f32(), n, sums_.data()}, num_blocks,
+              1);
+    double total = 0;
+    for (int64_t block = 0; block < num_blocks; ++block) total += sums_[block];
+    return total;
+  }
+
+  void Zero(const Tensor& x) override {
+    CRIA_CHECK(x.contiguous(), x.ToString(), " is strided");
+    constexpr int64_t kBytesPerBlock = int64_t{1} << 20;
+    const int64_t bytes = x.bytes();
+    ParallelFor(CountBlocks(bytes, kBytesPerBlock), [&](int64_t block) {
+      const int64_t begin = block * kBytesPerBlock;
+      std::memset(static_cast<char*>(x.data()) + begin, 0,
+                  static_cast<size_t>(std::min(bytes - begin, kBytesPerBlock)));
+    });
+  }
+
+  void Copy(const Tensor& from, const Tensor& to) override {
+    CRIA_CHECK_EQ(from.num_elements(), to.num_elements());
+    if (from.num_dims() == 2 && to.num_dims() == 2) {
+      CRIA_CHECK_EQ(from.dim(0), to.dim(0));
+      RunBlocks(kernels_.Copy, CopyKernelArgs{from, to}, from.dim(0), kRowsPerBlock);
+      return;
+    }
+    const int64_t n = from.num_elements();
+    ParallelFor(CountBlocks(n, kElementsPerBlock), [&](int64_t block) {
+      const int64_t begin = block * kElementsPerBlock;
+      const int64_t end = std::min(n, begin + kElementsPerBlock);
+      const Tensor from_row = from.View({1, n}).Columns(begin, end);
+      const Tensor to_row = to.View({1, n}).Columns(begin, end);
+      kernels_.Copy({from_row, to_row}, 0, 1);
+    });
+  }
+
+ private:
+  static float* Floats(std::vector<float>* memory, int64_t n) {
+    if (static_cast<int64_t>(memory->size()) < n) *memory = std::vector<float>(n);
+    return memory->data();
+  }
+
+  static void CheckAttention(const AttentionForwardArgs& args) {
+    CRIA_CHECK_EQ(args.q.dim(0), args.batch * args.time);
+    CRIA_CHECK_EQ(args.q.dim(1), args.heads * args.head_dim);
+    CRIA_CHECK_EQ(args.k.dim(1), args.kv_heads * args.head_dim);
+    CRIA_CHECK_EQ(args.heads % args.kv_heads, 0);
+  }
+
+  static void CheckTokens(const Tensor& tokens, int64_t vocab) {
+    for (int64_t row = 0; row < tokens.dim(0); ++row) {
+      const int64_t token = tokens.i32()[row];
+      CRIA_CHECK(token >= 0 && token < vocab, "token ", token, " of a vocabulary of ", vocab);
+    }
+  }
+
+  const KernelTable& kernels_ = Kernels();
+  Gemm gemm_;
+  std::vector<float> partial_, attention_;
+  std::vector<double> sums_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> NewCpuOps() { return std::make_unique<CpuOps>(); }
+
+}  // namespace cria::model::cpu

@@ -1,0 +1,98 @@
+// The CPU backend's inner loops, one table of functions per instruction set.
+//
+// A kernel does the items [begin, end) of an operation: rows, blocks or heads, as named below.
+// CpuOps (cpu_ops.cc) cuts an operation into items by sizes alone and spreads them over threads.
+// Each kernel is in the file named after it and compiled once per set; Kernels() is the table of
+// ActiveIsa(). Thread-safe as long as two calls have no items in common.
+
+#ifndef CRIA_MODEL_CPU_KERNELS_H_
+#define CRIA_MODEL_CPU_KERNELS_H_
+
+#include <cstdint>
+
+#include "model/ops.h"
+
+namespace cria::model::cpu {
+
+// Rows a block of the kernels that sum over rows; partial sums are added in the order of blocks.
+inline constexpr int64_t kRowsPerBlock = 64;
+// Elements a block of elementwise kernels and of sums.
+inline constexpr int64_t kElementsPerBlock = 16384;
+
+// Items: blocks of kRowsPerBlock rows; block i's sum over rows goes to partial_dweight + i*D.
+struct RmsNormBackwardKernelArgs {
+  const RmsNormBackwardArgs& op;
+  float* partial_dweight;
+};
+
+// Items: query chunks of a head; scratch per thread, AttentionForwardScratch floats.
+struct AttentionForwardKernelArgs {
+  const AttentionForwardArgs& op;
+  float* scratch;  // of the calling thread
+};
+// Items: (sequence, kv head).
+struct AttentionBackwardKernelArgs {
+  const AttentionBackwardArgs& op;
+  float* scratch;  // of the calling thread
+};
+
+// Items: elements. to = from.
+struct CopyKernelArgs {
+  const Tensor& from;
+  const Tensor& to;
+};
+
+// Items: rows. to = scale * from, or added to `to`.
+struct ScaledAddKernelArgs {
+  const Tensor& from;  // fp32
+  const Tensor& to;
+  float scale;
+  bool accumulate;
+};
+
+// Items: blocks of kElementsPerBlock; block i's sum goes to partial[i].
+struct SumOfSquaresKernelArgs {
+  const float* x;
+  int64_t n;
+  double* partial;
+};
+
+#define CRIA_CPU_KERNELS(X)                                  \
+  X(RmsNormForward, RmsNormForwardArgs) /* rows */           \
+  X(RmsNormBackward, RmsNormBackwardKernelArgs)              \
+  X(Rope, RopeArgs) /* rows */                               \
+  X(AttentionForward, AttentionForwardKernelArgs)            \
+  X(AttentionBackward, AttentionBackwardKernelArgs)          \
+  X(SwigluForward, SwigluForwardArgs)         /* rows */     \
+  X(SwigluBackward, SwigluBackwardArgs)       /* rows */     \
+  X(EmbeddingForward, EmbeddingForwardArgs)   /* rows */     \
+  X(EmbeddingBackward, EmbeddingBackwardArgs) /* columns */  \
+  X(CrossEntropy, CrossEntropyArgs)           /* rows */     \
+  X(AdamW, AdamWArgs)                         /* elements */ \
+  X(Copy, CopyKernelArgs)                     /* rows */     \
+  X(ScaledAdd, ScaledAddKernelArgs)           /* rows */     \
+  X(SumOfSquares, SumOfSquaresKernelArgs)
+
+struct KernelTable {
+#define CRIA_KERNEL_POINTER(Name, Args) void (*Name)(const Args& args, int64_t begin, int64_t end);
+  CRIA_CPU_KERNELS(CRIA_KERNEL_POINTER)
+#undef CRIA_KERNEL_POINTER
+};
+
+// Queries per item of the attention kernels and the size of their tiles.
+inline constexpr int64_t kAttentionChunk = 256;
+inline constexpr int64_t kAttentionTile = 64;
+
+// Rows of scratch are padded to the widest vector of any instruction set.
+constexpr int64_t AttentionPad(int64_t n) { return (n + 15) / 16 * 16; }
+
+// Floats of scratch that one thread needs for an attention kernel.
+int64_t AttentionForwardScratch(const AttentionForwardArgs& args);
+int64_t AttentionBackwardScratch(const AttentionForwardArgs& args);
+
+// The table of ActiveIsa().
+const KernelTable& Kernels();
+
+}  // namespace cria::model::cpu
+
+#endif  // CRIA_MODEL_CPU_KERNELS_H_
