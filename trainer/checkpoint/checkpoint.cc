@@ -1,0 +1,163 @@
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/step_folder.h"
+
+namespace cria::trainer {
+namespace {
+
+using model::SafetensorsFile;
+using model::StDtype;
+using model::TensorToWrite;
+
+// By CheckpointPart.
+constexpr const char* kPartNames[] = {"model.safetensors", "optimizer.safetensors",
+                                      "state.safetensors"};
+
+// A manifest is a config and a few numbers: more is not ours.
+constexpr uint64_t kManifestBytesMax = uint64_t{64} << 20;
+
+Status WriteParts(const std::string& folder, const CheckpointState& state,
+                  const CheckpointTensors& tensors) {
+  // "format" is what transformers wants to see in a model's file.
+  const std::map<std::string, std::string> metadata = {{"format", "pt"},
+                                                       {"step", StrCat(state.step)}};
+  const std::vector<TensorToWrite>* const parts[] = {&tensors.model, &tensors.optimizer,
+                                                     &tensors.state};
+  Manifest manifest{state, {}};
+  for (size_t i = 0; i < std::size(parts); ++i) {
+    CRIA_ASSIGN_OR_RETURN(
+        const model::WrittenFile written,
+        model::WriteSafetensors(JoinPath(folder, kPartNames[i]), *parts[i], metadata));
+    manifest.files.push_back({kPartNames[i], written.bytes, written.hash});
+  }
+  CRIA_ASSIGN_OR_RETURN(const std::string text, EncodeManifest(manifest));
+  return WriteFileAtomic(JoinPath(folder, kManifestName), text);
+}
+
+// Opens one file of a checkpoint after comparing it with what the manifest says.
+StatusOr<SafetensorsFile> OpenVerified(const std::string& dir, const ManifestFile& expected) {
+  const std::string path = JoinPath(dir, expected.name);
+  StatusOr<MappedFile> mapped = MappedFile::Open(path);
+  if (!mapped.ok()) return DataLossError(Message(mapped.status()));
+  const std::string_view bytes = mapped->bytes();
+  if (bytes.size() != expected.bytes) {
+    return DataLossError(path, ": ", bytes.size(), " bytes, the manifest says ", expected.bytes);
+  }
+  const std::string hash = HashHex(bytes);
+  if (hash != expected.hash) {
+    return DataLossError(path, ": altered: hash ", hash, ", the manifest says ", expected.hash);
+  }
+  return SafetensorsFile::FromMapped(std::move(*mapped), path);
+}
+
+}  // namespace
+
+std::string ExpAvgName(std::string_view parameter) { return StrCat("exp_avg.", parameter); }
+
+std::string ExpAvgSqName(std::string_view parameter) { return StrCat("exp_avg_sq.", parameter); }
+
+std::string CheckpointDir(const std::string& checkpoints_dir, int64_t step) {
+  return StepFolderPath(checkpoints_dir, step);
+}
+
+Status SaveCheckpoint(const std::string& checkpoints_dir, const CheckpointState& state,
+                      const CheckpointTensors& tensors) {
+  const auto save = [&]() -> Status {
+    if (state.step < 0) return InvalidArgumentError("the step is negative");
+    CRIA_RETURN_IF_ERROR(MakeDirs(checkpoints_dir));
+    CRIA_ASSIGN_OR_RETURN(const std::unique_ptr<TempStepFolder> folder,
+                          TempStepFolder::Create(checkpoints_dir, state.step));
+    CRIA_RETURN_IF_ERROR(WriteParts(folder->path(), state, tensors));
+    return folder->Publish();
+  };
+  return Annotate(save(), StrCat("save ", CheckpointDir(checkpoints_dir, state.step)));
+}
+
+StatusOr<std::string_view> LoadedCheckpoint::Tensor(CheckpointPart part, std::string_view name,
+                                                    StDtype dtype,
+                                                    const std::vector<int64_t>& shape) const {
+  return file(part).DataOf(name, dtype, shape);
+}
+
+Status LoadedCheckpoint::CopyTo(CheckpointPart part, std::string_view name, StDtype dtype,
+                                const std::vector<int64_t>& shape, std::span<std::byte> out) const {
+  CRIA_ASSIGN_OR_RETURN(const std::string_view bytes, Tensor(part, name, dtype, shape));
+  if (bytes.size() != out.size()) {
+    return InvalidArgumentError(file(part).path(), ": tensor ", name, ": ", bytes.size(),
+                                " bytes into a buffer of ", out.size());
+  }
+  if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  return OkStatus();
+}
+
+Status LoadedCheckpoint::CheckNames(CheckpointPart part,
+                                    const std::vector<std::string>& names) const {
+  const SafetensorsFile& file = this->file(part);
+  std::set<std::string_view> expected(names.begin(), names.end());
+  size_t num_unexpected = 0;
+  std::string unexpected;
+  for (const model::TensorInfo& tensor : file.tensors()) {
+    if (expected.erase(tensor.name) > 0) continue;
+    if (num_unexpected++ == 0) unexpected = tensor.name;
+  }
+  if (expected.empty() && num_unexpected == 0) return OkStatus();
+  std::string message = StrCat(file.path(), ": not the tensors of this run:");
+  if (!expected.empty()) {
+    message += StrCat(" ", expected.size(), " missing (", *expected.begin(), ")");
+  }
+  if (num_unexpected > 0) {
+    message += StrCat(expected.empty() ? " " : ", ", num_unexpected, " unknown (", unexpected, ")");
+  }
+  return FailedPreconditionError(message);
+}
+
+StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir) {
+  const std::string manifest_path = JoinPath(dir, kManifestName);
+  CRIA_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest_path, kManifestBytesMax));
+  CRIA_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(text, manifest_path));
+  StepFolder folder;
+  if (ParseStepName(BaseName(dir), &folder) && folder.step != manifest.state.step) {
+    return DataLossError(manifest_path, ": it is of step ", manifest.state.step,
+                         ", which is not the folder's name");
+  }
+  if (manifest.files.size() != std::size(kPartNames)) {
+    return DataLossError(manifest_path, ": lists ", manifest.files.size(), " files, expected ",
+                         std::size(kPartNames));
+  }
+  LoadedCheckpoint loaded;
+  loaded.dir_ = dir;
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    if (manifest.files[i].name != kPartNames[i]) {
+      return DataLossError(manifest_path, ": lists ", manifest.files[i].name, " where ",
+                           kPartNames[i], " belongs");
+    }
+    CRIA_ASSIGN_OR_RETURN(SafetensorsFile file, OpenVerified(dir, manifest.files[i]));
+    loaded.parts_.push_back(std::move(file));
+  }
+  loaded.state_ = std::move(manifest.state);
+  return loaded;
+}
+
+StatusOr<std::string> FindNewestVerified(const std::string& checkpoints_dir,
+                                         std::vector<std::string>* rejected_reasons) {
+  CRIA_ASSIGN_OR_RETURN(const std::vector<StepFolder> folders, ListStepFolders(checkpoints_dir));
+  for (const StepFolder& folder : folders) {
+    const StatusOr<LoadedCheckpoint> loaded = LoadCheckpoint(folder.path);
+    if (loaded.ok()) return folder.path;
+    if (rejected_reasons != nullptr) rejected_reasons->push_back(Message(loaded.status()));
+  }
+  if (folders.empty()) return NotFoundError(checkpoints_dir, ": there is no checkpoint");
+  return NotFoundError(checkpoints_dir, ": none of the ", folders.size(),
+                       " checkpoints is complete and unaltered");
+}
+
+}  // namespace cria::trainer
