@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cstddef>
+#include <vector>
 
 #include "base/check.h"
 #include "base/cpu.h"
@@ -17,22 +18,27 @@ namespace {
 
 // How matrices are cut into items for threads: by sizes alone.
 constexpr int64_t kItemElements = 16384;  // 64 KiB of fp32: both passes over it hit the cache
-constexpr int64_t kStripColumns = 64;     // column units: whole cache lines of every row
+constexpr int64_t kStripColumns = 512;    // times 128 rows: 256 KiB of fp32; whole blocks
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The largest magnitude of several threads' items; maxima have no order.
+// Raises *shared to `bits` among threads; maxima have no order.
+void RaiseShared(uint32_t* shared, uint32_t bits) {
+  std::atomic_ref<uint32_t> target(*shared);
+  uint32_t seen = target.load(std::memory_order_relaxed);
+  while (seen < bits && !target.compare_exchange_weak(seen, bits, std::memory_order_relaxed)) {
+  }
+}
+
+// The largest magnitude of several threads' items.
 class SharedAmax {
  public:
-  void Raise(uint32_t bits) {
-    uint32_t seen = bits_.load(std::memory_order_relaxed);
-    while (seen < bits && !bits_.compare_exchange_weak(seen, bits, std::memory_order_relaxed)) {
-    }
-  }
-  float value() const { return std::bit_cast<float>(bits_.load(std::memory_order_relaxed)); }
+  void Raise(uint32_t bits) { RaiseShared(&bits_, bits); }
+  // After the loop.
+  float value() const { return std::bit_cast<float>(bits_); }
 
  private:
-  std::atomic<uint32_t> bits_{0};
+  uint32_t bits_ = 0;
 };
 
 struct Rectangle {
@@ -55,8 +61,9 @@ class Quantizer {
 
   QuantizeResult Tensor();
   void Rows();
-  void Columns(int64_t block_rows);
-  void Blocks(int64_t block_rows, int64_t block_cols);
+  void Columns();
+  void RowBlocks();
+  void Blocks(int64_t cols_per_scale);
 
   float amax() const { return amax_.value(); }
 
@@ -127,7 +134,7 @@ void Quantizer::Round(const RoundFn (&round)[3], const Rectangle& r, const float
 void Quantizer::Group(const Rectangle& r, int64_t scale_index) {
   const uint32_t bits = AmaxBits(r);
   const float scale = PowerOfTwoScale(format_, std::bit_cast<float>(bits));
-  const float fold = 1 / scale;
+  const float fold = InversePowerOfTwo(scale);
   Round(kernels_.round[in_type_], r, &scale, &fold);
   StoreScale(scale_index, fold);
   amax_.Raise(bits);
@@ -158,45 +165,78 @@ void Quantizer::Rows() {
   });
 }
 
-// Every column of every block of block_rows rows has its own scale.
-void Quantizer::Columns(int64_t block_rows) {
-  const int64_t strips = CeilDiv(in_.cols, kStripColumns);
-  ParallelFor(strips * CeilDiv(in_.rows, block_rows), [&](int64_t item) {
-    const int64_t block = item / strips;
-    const int64_t row = block * block_rows;
-    const int64_t col = item % strips * kStripColumns;
-    const Rectangle r = {row, col, std::min(block_rows, in_.rows - row),
-                         std::min(kStripColumns, in_.cols - col)};
-    uint32_t amax_bits[kStripColumns] = {};
-    kernels_.column_amax[in_type_](In(r), amax_bits);
-    float scales[kStripColumns];
-    float folds[kStripColumns];
-    for (int64_t i = 0; i < r.cols; ++i) {
-      scales[i] = PowerOfTwoScale(format_, std::bit_cast<float>(amax_bits[i]));
-      folds[i] = 1 / scales[i];
-      StoreScale(block * in_.cols + col + i, folds[i]);
+// Blocks of one row.
+void Quantizer::RowBlocks() {
+  const int64_t blocks = CeilDiv(in_.cols, kFp8BlockSize);
+  const int64_t rows_per_item = std::max<int64_t>(1, kItemElements / in_.cols);
+  ParallelFor(CeilDiv(in_.rows, rows_per_item), [&](int64_t item) {
+    const int64_t begin = item * rows_per_item;
+    const int64_t end = std::min(begin + rows_per_item, in_.rows);
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t col = block * kFp8BlockSize;
+        Group({row, col, 1, std::min(kFp8BlockSize, in_.cols - col)}, row * blocks + block);
+      }
     }
-    Round(kernels_.round_columns[in_type_], r, scales, folds);
-    amax_.Raise(*std::max_element(amax_bits, amax_bits + r.cols));
   });
 }
 
-void Quantizer::Blocks(int64_t block_rows, int64_t block_cols) {
-  const int64_t blocks_across = CeilDiv(in_.cols, block_cols);
-  const int64_t blocks_down = CeilDiv(in_.rows, block_rows);
-  // As many rows of blocks as fill an item: many where a block is a piece of one row.
-  const int64_t per_item = std::max<int64_t>(1, kItemElements / (block_rows * in_.cols));
-  ParallelFor(CeilDiv(blocks_down, per_item), [&](int64_t item) {
-    const int64_t end = std::min((item + 1) * per_item, blocks_down);
-    for (int64_t down = item * per_item; down < end; ++down) {
-      for (int64_t across = 0; across < blocks_across; ++across) {
-        const int64_t row = down * block_rows;
-        const int64_t col = across * block_cols;
-        Group(
-            {row, col, std::min(block_rows, in_.rows - row), std::min(block_cols, in_.cols - col)},
-            down * blocks_across + across);
-      }
+// Blocks of 128 rows by cols_per_scale (1 or 128) columns, in strips of rows that the cache holds.
+void Quantizer::Blocks(int64_t cols_per_scale) {
+  const int64_t strips = CeilDiv(in_.cols, kStripColumns);
+  const int64_t scales_across = CeilDiv(in_.cols, cols_per_scale);
+  ParallelFor(strips * CeilDiv(in_.rows, kFp8BlockSize), [&](int64_t item) {
+    const int64_t down = item / strips;
+    const int64_t row = down * kFp8BlockSize;
+    const int64_t col = item % strips * kStripColumns;
+    const Rectangle r = {row, col, std::min(kFp8BlockSize, in_.rows - row),
+                         std::min(kStripColumns, in_.cols - col)};
+    uint32_t amax_bits[kStripColumns] = {};
+    kernels_.column_amax[in_type_](In(r), amax_bits);
+    amax_.Raise(*std::max_element(amax_bits, amax_bits + r.cols));
+    float scales[kStripColumns];
+    float folds[kStripColumns];
+    for (int64_t begin = 0; begin < r.cols; begin += cols_per_scale) {
+      const int64_t end = std::min(begin + cols_per_scale, r.cols);
+      const uint32_t bits = *std::max_element(amax_bits + begin, amax_bits + end);
+      const float scale = PowerOfTwoScale(format_, std::bit_cast<float>(bits));
+      std::fill(scales + begin, scales + end, scale);
+      const float fold = InversePowerOfTwo(scale);
+      std::fill(folds + begin, folds + end, fold);
+      StoreScale(down * scales_across + (col + begin) / cols_per_scale, fold);
     }
+    Round(kernels_.round_columns[in_type_], r, scales, folds);
+  });
+}
+
+// Whole columns: threads share the rows, in both passes.
+void Quantizer::Columns() {
+  thread_local std::vector<uint32_t> amax_bits;
+  thread_local std::vector<float> scales;
+  thread_local std::vector<float> folds;
+  amax_bits.assign(static_cast<size_t>(in_.cols), 0);
+  scales.resize(amax_bits.size());
+  folds.resize(amax_bits.size());
+  // Threads have vectors of these names of their own: this one's must come in by pointer.
+  uint32_t* const shared_bits = amax_bits.data();
+  ForPieces([&, shared_bits](const Rectangle& r) {
+    for (int64_t col = r.col; col < r.col + r.cols; col += kStripColumns) {
+      const int64_t cols = std::min(kStripColumns, r.col + r.cols - col);
+      uint32_t strip_bits[kStripColumns] = {};
+      kernels_.column_amax[in_type_](In({r.row, col, r.rows, cols}), strip_bits);
+      for (int64_t i = 0; i < cols; ++i) RaiseShared(&shared_bits[col + i], strip_bits[i]);
+    }
+  });
+  for (int64_t c = 0; c < in_.cols; ++c) {
+    amax_.Raise(amax_bits[c]);
+    scales[c] = PowerOfTwoScale(format_, std::bit_cast<float>(amax_bits[c]));
+    folds[c] = InversePowerOfTwo(scales[c]);
+    StoreScale(c, folds[c]);
+  }
+  const float* const shared_scales = scales.data();
+  const float* const shared_folds = folds.data();
+  ForPieces([&, shared_scales, shared_folds](const Rectangle& r) {
+    Round(kernels_.round_columns[in_type_], r, shared_scales + r.col, shared_folds + r.col);
   });
 }
 
@@ -261,16 +301,16 @@ QuantizeResult QuantizeWith(const Kernels& kernels, const QuantizeSpec& spec,
       quantizer.Rows();
       break;
     case ScaleUnit::kPerColumn:
-      quantizer.Columns(in.rows);
+      quantizer.Columns();
       break;
     case ScaleUnit::kRow1x128:
-      quantizer.Blocks(1, kFp8BlockSize);
+      quantizer.RowBlocks();
       break;
     case ScaleUnit::kCol128x1:
-      quantizer.Columns(kFp8BlockSize);
+      quantizer.Blocks(1);
       break;
     case ScaleUnit::kBlock128x128:
-      quantizer.Blocks(kFp8BlockSize, kFp8BlockSize);
+      quantizer.Blocks(kFp8BlockSize);
       break;
   }
   return {1, quantizer.amax()};

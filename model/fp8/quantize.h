@@ -16,9 +16,10 @@
 // NaN when an element is. A group without a usable amax (all zero, or not finite) has scale 1.
 //
 // Results depend neither on the number of threads nor on the instruction set. Thread-safe; uses
-// threads inside; allocates nothing. The output may be the input's own memory (same type and
-// stride), nothing else may overlap. Cost: one read and one write of the matrix, and one more read
-// for kTensor without a fixed scale and for kPerColumn.
+// threads inside; allocates nothing but, once a thread, 12 bytes a column for kPerColumn. The
+// output may be the input's own memory (same type and stride), nothing else may overlap. Cost: one
+// read and one write of the matrix, and one more read for kTensor without a fixed scale and
+// kPerColumn.
 
 #ifndef CRIA_MODEL_FP8_QUANTIZE_H_
 #define CRIA_MODEL_FP8_QUANTIZE_H_

@@ -100,22 +100,59 @@ inline Out Store(float rounded, uint32_t sign, float fold, const Grid& grid) {
   }
 }
 
+// One element: scaled, rounded, stored as Out.
+template <typename Out>
+inline Out RoundOne(float x, float scale, float fold, const Grid& grid) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x * scale);
+  const float rounded = RoundMagnitude(std::bit_cast<float>(bits & ~kSignBit), grid);
+  return Store<Out>(rounded, bits & kSignBit, fold, grid);
+}
+
+template <typename In, typename Out, bool kPerColumn>
+inline void RoundRow(const In* x, int64_t n, const float* scales, const float* folds,
+                     const Grid& grid, Out* out) {
+  const float scale = scales[0];
+  const float fold = folds[0];
+  // Input and output are the same element or apart: no iteration depends on another.
+#pragma GCC ivdep
+  for (int64_t c = 0; c < n; ++c) {
+    out[c] = RoundOne<Out>(ToFloat(x[c]), kPerColumn ? scales[c] : scale,
+                           kPerColumn ? folds[c] : fold, grid);
+  }
+}
+
+// bf16 to bf16 by one scale, two elements in each 32-bit lane: the upper one is a float once the
+// lower is masked, the lower one once it is shifted up. Nothing needs to be unpacked or packed.
+inline void RoundRowInPairs(const uint16_t* x, int64_t n, float scale, float fold, const Grid& grid,
+                            uint16_t* out) {
+  const int64_t num_pairs = n / 2;
+#pragma GCC ivdep
+  for (int64_t p = 0; p < num_pairs; ++p) {
+    uint32_t pair;
+    __builtin_memcpy(&pair, x + 2 * p, sizeof(pair));
+    const float upper = std::bit_cast<float>(pair & 0xFFFF0000u);
+    const float lower = std::bit_cast<float>(pair << 16);
+    const uint32_t upper_bits =
+        std::bit_cast<uint32_t>(RoundOne<float>(upper, scale, fold, grid)) & 0xFFFF0000u;
+    const uint32_t lower_bits =
+        std::bit_cast<uint32_t>(RoundOne<float>(lower, scale, fold, grid)) >> 16;
+    const uint32_t rounded = upper_bits | lower_bits;
+    __builtin_memcpy(out + 2 * p, &rounded, sizeof(rounded));
+  }
+  if (n % 2 != 0) out[n - 1] = RoundOne<uint16_t>(ToFloat(x[n - 1]), scale, fold, grid);
+}
+
 template <typename In, typename Out, bool kPerColumn>
 void Round(const Source& in, const float* scales, const float* folds, const Grid& grid_in_memory,
            void* out_data, int64_t out_stride) {
   const Grid grid = grid_in_memory;
-  const float scale = scales[0];
-  const float fold = folds[0];
   for (int64_t r = 0; r < in.rows; ++r) {
     const In* x = static_cast<const In*>(in.data) + r * in.stride;
     Out* out = static_cast<Out*>(out_data) + r * out_stride;
-    // Input and output are the same element or apart: no iteration depends on another.
-#pragma GCC ivdep
-    for (int64_t c = 0; c < in.cols; ++c) {
-      const float scaled = ToFloat(x[c]) * (kPerColumn ? scales[c] : scale);
-      const uint32_t bits = std::bit_cast<uint32_t>(scaled);
-      const float rounded = RoundMagnitude(std::bit_cast<float>(bits & ~kSignBit), grid);
-      out[c] = Store<Out>(rounded, bits & kSignBit, kPerColumn ? folds[c] : fold, grid);
+    if constexpr (std::is_same_v<In, uint16_t> && std::is_same_v<Out, uint16_t> && !kPerColumn) {
+      RoundRowInPairs(x, in.cols, scales[0], folds[0], grid, out);
+    } else {
+      RoundRow<In, Out, kPerColumn>(x, in.cols, scales, folds, grid, out);
     }
   }
 }

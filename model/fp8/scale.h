@@ -51,6 +51,11 @@ constexpr float PowerOfTwoScale(Fp8Format format, float amax) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(quotient) & 0x7F800000u);
 }
 
+// 1 / scale of a scale from PowerOfTwoScale, without a division.
+constexpr float InversePowerOfTwo(float scale) {
+  return std::bit_cast<float>((254u << 23) - std::bit_cast<uint32_t>(scale));
+}
+
 }  // namespace cria::model
 
 #endif  // CRIA_MODEL_FP8_SCALE_H_

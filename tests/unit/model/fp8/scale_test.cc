@@ -63,6 +63,7 @@ TEST(ScaleTest, KeepsFoldedValuesExactInBf16ForEveryAmax) {
       const uint32_t scale_bits = std::bit_cast<uint32_t>(scale);
       ASSERT_EQ(scale_bits & 0x7FFFFFu, 0u) << amax;
       ASSERT_TRUE(scale_bits > 0 && scale_bits < 0x7F800000u) << amax;
+      ASSERT_EQ(InversePowerOfTwo(scale), 1 / scale) << amax;
       const float largest = Fp8Max(format) * (1 / scale);
       const float smallest = min_subnormal * (1 / scale);
       ASSERT_TRUE(std::isfinite(largest)) << amax;
