@@ -22,7 +22,8 @@
 // TensorInvalidInfo (length does not fit dtype and shape), MetadataIncompleteBuffer (bytes after
 // the last tensor, or missing). Values are not checked: NaN is legal.
 //
-// Stricter than the reference in two places: at most 64 dimensions, no dimension over 2^63 - 1.
+// Stricter than the reference's code (0.8) in three places: the header must begin with '{', as its
+// README demands; at most 64 dimensions; no dimension over 2^63 - 1.
 // Source: safetensors/src/tensor.rs and the README's section "Format" of that repository.
 
 #ifndef CRIA_MODEL_IO_SAFETENSORS_H_
