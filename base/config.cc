@@ -16,21 +16,29 @@ namespace cria {
 // The file as our own tree: yaml-cpp stays in Build, and places survive overriding.
 struct ConfigFile::Node {
   enum class Kind { kNull, kScalar, kList, kMap };
+  struct Member;
 
   Kind kind = Kind::kNull;
   std::string place;    // "job.yaml:7"
   std::string scalar;   // the text
   bool quoted = false;  // the text was quoted, so it is a string and nothing else
   std::vector<Node> items;
-  std::vector<std::pair<std::string, Node>> members;  // in the file's order
+  std::vector<Member> members;  // in the file's order
 
-  const Node* Find(std::string_view key) const {
-    for (const auto& [name, node] : members) {
-      if (name == key) return &node;
-    }
-    return nullptr;
-  }
+  const Node* Find(std::string_view key) const;
 };
+
+struct ConfigFile::Node::Member {
+  std::string key;
+  Node node;
+};
+
+const ConfigFile::Node* ConfigFile::Node::Find(std::string_view key) const {
+  for (const Member& member : members) {
+    if (member.key == key) return &member.node;
+  }
+  return nullptr;
+}
 
 namespace {
 
@@ -89,7 +97,7 @@ class Converter {
             return InvalidArgumentError(child.place, ": ", key, ": the key stands here again, ",
                                         "first at ", node.Find(key)->place);
           }
-          node.members.emplace_back(key, std::move(child));
+          node.members.push_back({key, std::move(child)});
         }
         break;
     }
@@ -523,8 +531,8 @@ Status ConfigFile::Override(const std::string& assignment) {
     if (found == nullptr) {
       Node section;
       section.place = place;
-      node->members.emplace_back(key, std::move(section));
-      found = &node->members.back().second;
+      node->members.push_back({key, std::move(section)});
+      found = &node->members.back().node;
     }
     node = found;
   }

@@ -17,7 +17,8 @@ import xml.etree.ElementTree as ElementTree
 
 NO_TESTS_FOUND = 4  # Bazel's exit status
 INTERRUPTED = 8
-MESSAGE_CHARS_MAX = 300
+MESSAGE_CHARS_MAX = 2000
+CRASH_LOG_LINES = 20
 
 
 def read_events(path):
@@ -54,19 +55,36 @@ class Summary:
             self.passed += 1
 
     def add_target(self, label, results):
-        """A target's last attempt of each shard: [(status, path of test.xml or None)]."""
-        for status, xml_path in results:
+        """A target's last attempt of each shard: [(status, path of test.xml, path of test.log)]."""
+        for status, xml_path, log_path in results:
             num_failed = len(self.failed)
-            try:
-                cases = list(ElementTree.parse(xml_path).iter("testcase")) if xml_path else []
-            except (OSError, ElementTree.ParseError):
-                cases = []
+            cases = cases_of(xml_path)
             for case in cases:
                 self.add_case(label, case)
-            if status not in ("PASSED", "FLAKY") and len(self.failed) == num_failed:
+            if status in ("PASSED", "FLAKY"):
+                continue
+            if len(self.failed) == num_failed:
                 self.failed.append((label, status.lower().replace("_", " ")))
-            elif not cases and status in ("PASSED", "FLAKY"):
-                self.passed += 1
+            name, message = self.failed[-1]
+            if not any(case.get("classname") for case in cases):
+                # No GoogleTest wrote this: the program crashed or ran out of time.
+                message += "\n" + end_of(log_path)
+            self.failed[-1] = (name, "%s\nlog: %s" % (message, log_path))
+
+
+def cases_of(xml_path):
+    try:
+        return list(ElementTree.parse(xml_path).iter("testcase")) if xml_path else []
+    except (OSError, ElementTree.ParseError):
+        return []
+
+
+def end_of(log_path):
+    try:
+        with open(log_path, encoding="utf-8", errors="replace") as log:
+            return "".join(log.readlines()[-CRASH_LOG_LINES:]).rstrip()
+    except (OSError, TypeError):
+        return ""
 
 
 def message_of(element):
@@ -80,9 +98,13 @@ def reason_of(element):
     return " ".join(lines[1:] or lines) or "no reason given"
 
 
+def path_of(uri):
+    return urllib.parse.unquote(urllib.parse.urlparse(uri).path)
+
+
 def summarise(events):
     summary = Summary()
-    results = {}  # label -> {(run, shard): (attempt, status, xml path)}
+    results = {}  # label -> {(run, shard): (attempt, status, test.xml, test.log)}
     expected = []  # test targets, in Bazel's order
     not_built = {}
     for event in events:
@@ -95,15 +117,14 @@ def summarise(events):
             not_built[label] = (aborted.get("reason"), aborted.get("description", ""))
         elif kind == "testResult" and "testResult" in event:
             result = event["testResult"]
-            xml_path = None
-            for output in result.get("testActionOutput", []):
-                if output.get("name") == "test.xml":
-                    xml_path = urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)
+            paths = {output.get("name"): path_of(output.get("uri", ""))
+                     for output in result.get("testActionOutput", [])}
             shards = results.setdefault(label, {})
             key = (ident.get("run"), ident.get("shard"))
             attempt = ident.get("attempt", 1)
             if key not in shards or shards[key][0] < attempt:
-                shards[key] = (attempt, result.get("status", "NO_STATUS"), xml_path)
+                shards[key] = (attempt, result.get("status", "NO_STATUS"),
+                               paths.get("test.xml"), paths.get("test.log"))
     for label in expected:
         if label in results:
             shards = results[label]
