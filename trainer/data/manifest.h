@@ -54,8 +54,8 @@ struct Manifest {
   int32_t bos_id = 0;
   int32_t eos_id = 0;
   TokenType token_type = TokenType::kUint16;
-  SplitInfo train;
-  SplitInfo val;
+  SplitInfo train = {};
+  SplitInfo val = {};
 };
 
 // Replaces DIR/manifest.json, atomically.

@@ -228,7 +228,7 @@ class Preparation {
       if (!has_part) break;
       split_.Survey(part);
       if (is_training) sample.Add(part.text);
-      Show(progress, part.document);
+      Show(progress, part.document + 1);
     }
     if (progress.has_value()) progress->Finish();
     CRIA_RETURN_IF_ERROR(split_.Finish());

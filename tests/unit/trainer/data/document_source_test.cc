@@ -49,8 +49,7 @@ StatusOr<std::vector<std::string>> ReadAll(const SourceOptions& options) {
                         ReadAll(source.get(), options.part_bytes));
   source->Rewind();
   const StatusOr<std::vector<std::string>> second = ReadAll(source.get(), options.part_bytes);
-  EXPECT_TRUE(second.ok());
-  if (second.ok()) EXPECT_EQ(first, *second);
+  EXPECT_EQ(first, second.value());
   return first;
 }
 
