@@ -69,7 +69,9 @@ class Summary:
             if not any(case.get("classname") for case in cases):
                 # No GoogleTest wrote this: the program crashed or ran out of time.
                 message += "\n" + end_of(log_path)
-            self.failed[-1] = (name, "%s\nlog: %s" % (message, log_path))
+            if log_path:
+                message += "\nlog: %s" % log_path
+            self.failed[-1] = (name, message)
 
 
 def cases_of(xml_path):
