@@ -65,7 +65,7 @@ def cria_isa_library(name, srcs, copts = [], hdrs = [], visibility = None, **kwa
                 "-O3",
                 "-DCRIA_ISA=" + isa,
             ],
-            visibility = ["//visibility:private"],
+            visibility = ["//tests:__subpackages__"],
             **kwargs
         )
     cc_library(
