@@ -20,9 +20,10 @@ std::string WriteProgram(const std::string& name, const std::string& body) {
 
 TEST(BibleTest, AChapterIsADocumentWithoutLabels) {
   const std::vector<std::string> chapters =
-      ParseVerses("Ge1:1 In the beginning: so.\nGe1:2 And\nGe2:1 Thus\n1Sm2:1 And Hannah\n").value();
-  EXPECT_EQ(chapters, (std::vector<std::string>{"In the beginning: so.\nAnd\n", "Thus\n",
-                                                "And Hannah\n"}));
+      ParseVerses("Ge1:1 In the beginning: so.\nGe1:2 And\nGe2:1 Thus\n1Sm2:1 And Hannah\n")
+          .value();
+  EXPECT_EQ(chapters,
+            (std::vector<std::string>{"In the beginning: so.\nAnd\n", "Thus\n", "And Hannah\n"}));
 }
 
 TEST(BibleTest, ALineWithoutALabelIsAnError) {

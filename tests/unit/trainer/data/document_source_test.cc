@@ -62,8 +62,8 @@ class DocumentSourceTest : public testing::Test {
     return path;
   }
 
-  const std::string dir_ = MakeTestFolder(
-      testing::UnitTest::GetInstance()->current_test_info()->name());
+  const std::string dir_ =
+      MakeTestFolder(testing::UnitTest::GetInstance()->current_test_info()->name());
 };
 
 using Documents = std::vector<std::string>;
@@ -95,10 +95,10 @@ TEST_F(DocumentSourceTest, SeparatorsCutDocumentsWhereverPartsEnd) {
   const std::string path2 = Write("b.txt", "one--second text----three--");
   for (const size_t part_bytes : {1, 2, 3, 5, 8, 13, 1000}) {
     const Documents want = {"one", "second text", "three"};
-    EXPECT_EQ(
-        ReadAll({.inputs = {path}, .split_on = "\f", .part_bytes = part_bytes}).value(), want);
-    EXPECT_EQ(
-        ReadAll({.inputs = {path2}, .split_on = "--", .part_bytes = part_bytes}).value(), want);
+    EXPECT_EQ(ReadAll({.inputs = {path}, .split_on = "\f", .part_bytes = part_bytes}).value(),
+              want);
+    EXPECT_EQ(ReadAll({.inputs = {path2}, .split_on = "--", .part_bytes = part_bytes}).value(),
+              want);
   }
 }
 
@@ -156,8 +156,7 @@ TEST_F(DocumentSourceTest, JsonlErrorsNameFileAndLine) {
 }
 
 TEST_F(DocumentSourceTest, DeepJsonIsNoStackOverflow) {
-  const std::string path =
-      Write("a.jsonl", StrCat("{\"x\": ", std::string(3'000'000, '['), "}\n"));
+  const std::string path = Write("a.jsonl", StrCat("{\"x\": ", std::string(3'000'000, '['), "}\n"));
   EXPECT_EQ(ReadAll({.inputs = {path}}).status().code(), StatusCode::kInvalidArgument);
 }
 

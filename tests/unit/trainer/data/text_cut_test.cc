@@ -18,9 +18,9 @@ TEST(TextCutTest, PrefersNewlinesThenSpacesThenCharacters) {
   EXPECT_EQ(FindCut("one two three", 10), 7u);
   EXPECT_EQ(FindCut("one two", 3), 3u);
   EXPECT_EQ(FindCut("onetwo", 3), 3u);
-  EXPECT_EQ(FindCut("\xC3\xA9\xC3\xA9\xC3\xA9", 3), 2u);        // é|é é
+  EXPECT_EQ(FindCut("\xC3\xA9\xC3\xA9\xC3\xA9", 3), 2u);          // é|é é
   EXPECT_EQ(FindCut("\xF0\x9F\x98\x80\xF0\x9F\x98\x80", 7), 4u);  // one emoji
-  EXPECT_EQ(FindCut("\x80\x80\x80\x80\x80\x80", 5), 5u);        // no UTF-8 at all
+  EXPECT_EQ(FindCut("\x80\x80\x80\x80\x80\x80", 5), 5u);          // no UTF-8 at all
   EXPECT_EQ(FindCut("ab", 1), 1u);
 }
 
@@ -32,10 +32,10 @@ TEST(TextCutTest, KeepsARunOfNewlinesTogether) {
 }
 
 TEST(TextCutTest, CutsDoNotChangeTheTokens) {
-  const std::vector<std::string> pieces = {"In ",  "the",  " beginning", "\n", "\n\n", "  ",  " 123",
-                                           "'s",   ". ",   "\xE5\xA5\xBD", "é",  "\r\n", "don't",
-                                           "\t",   "!!\n", "x1y2",       " ",  "\xC2\xA0", "\xE3\x80\x80",
-                                           "\xFF", "word"};
+  const std::vector<std::string> pieces = {
+      "In ",          "the",  " beginning", "\n",    "\n\n", "  ",   " 123", "'s", ". ",
+      "\xE5\xA5\xBD", "é",    "\r\n",       "don't", "\t",   "!!\n", "x1y2", " ",  "\xC2\xA0",
+      "\xE3\x80\x80", "\xFF", "word"};
   const Rng rng(7, StreamOf("text cut"));
   std::string text;
   for (uint64_t i = 0; i < 6000; ++i) text += pieces[rng.Below(i, pieces.size())];
