@@ -258,7 +258,7 @@ class JsonlReader : public FileReader {
 
 bool IsJsonl(const InputFile& file, TextFormat format) {
   if (format != TextFormat::kAuto) return format == TextFormat::kJsonl;
-  std::string_view name = file.path;
+  std::string_view name = file.name;
   if (name.ends_with(".zst")) name.remove_suffix(4);
   return name.ends_with(".jsonl") || name.ends_with(".ndjson");
 }
@@ -363,7 +363,13 @@ InputFile FileOf(const std::string& path, const struct stat& info) {
       .modified_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + int64_t{info.st_mtim.tv_nsec}};
 }
 
-Status WalkFolder(const std::string& path, int depth, std::vector<InputFile>* files) {
+bool IsSameFile(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Adds the files below `path`, those in the folder `skipped` left out.
+Status WalkFolder(const std::string& path, int depth, const struct stat& skipped,
+                  std::vector<InputFile>* files) {
   if (depth > kFolderDepthMax) {
     return InvalidArgumentError("list ", path, ": folders deeper than ", kFolderDepthMax);
   }
@@ -378,7 +384,9 @@ Status WalkFolder(const std::string& path, int depth, std::vector<InputFile>* fi
     }
     if (S_ISREG(info.st_mode)) files->push_back(FileOf(child, info));
     // A link to a folder may lead back up.
-    if (S_ISDIR(link_info.st_mode)) CRIA_RETURN_IF_ERROR(WalkFolder(child, depth + 1, files));
+    if (S_ISDIR(link_info.st_mode) && !IsSameFile(info, skipped)) {
+      CRIA_RETURN_IF_ERROR(WalkFolder(child, depth + 1, skipped, files));
+    }
   }
   return OkStatus();
 }
@@ -414,7 +422,10 @@ Status AddInput(const std::string& input, const SourceOptions& options,
     files->push_back(FileOf(input, info));
   } else if (input != "-" && S_ISDIR(info.st_mode)) {
     const size_t old_size = files->size();
-    CRIA_RETURN_IF_ERROR(WalkFolder(input, 0, files));
+    // An output folder inside the input is no input.
+    struct stat spool_info = {};
+    if (stat(options.spool_dir.c_str(), &spool_info) != 0) spool_info = {};
+    CRIA_RETURN_IF_ERROR(WalkFolder(input, 0, spool_info, files));
     if (files->size() == old_size) return InvalidArgumentError("list ", input, ": no file in it");
   } else {
     CRIA_ASSIGN_OR_RETURN(InputFile spooled, Spool(input, files->size(), options));

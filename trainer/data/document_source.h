@@ -81,7 +81,7 @@ struct SourceOptions {
   std::string split_on = {};  // empty: a text file is one document
   bool allow_binary = false;
   size_t part_bytes = size_t{256} << 10;
-  std::string spool_dir = ".";
+  std::string spool_dir = ".";              // also: left out when a folder is walked
   const std::atomic<bool>* stop = nullptr;  // ends the wait for standard input
 };
 

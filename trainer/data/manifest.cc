@@ -15,6 +15,7 @@ constexpr char kFormat[] = "cria-data";
 constexpr int64_t kVersion = 1;
 constexpr uint64_t kManifestBytesMax = uint64_t{64} << 20;
 constexpr int64_t kTokensMax = int64_t{1} << 52;  // sums stay far from overflow
+constexpr int64_t kVocabMax = int64_t{1} << 24;
 constexpr int64_t kVerifyTokens = int64_t{1} << 16;
 
 Json SplitToJson(const SplitInfo& split) {
@@ -103,8 +104,7 @@ StatusOr<Manifest> FromJson(const Json& json, const std::string& file) {
   CRIA_ASSIGN_OR_RETURN(manifest.tokenizer_file, GetFileName(tokenizer, where));
   CRIA_ASSIGN_OR_RETURN(manifest.tokenizer_fingerprint,
                         JsonGet<std::string>(tokenizer, "fingerprint", where));
-  CRIA_ASSIGN_OR_RETURN(manifest.vocab_size,
-                        GetCount(tokenizer, "vocab_size", where, int64_t{1} << 31));
+  CRIA_ASSIGN_OR_RETURN(manifest.vocab_size, GetCount(tokenizer, "vocab_size", where, kVocabMax));
   CRIA_ASSIGN_OR_RETURN(manifest.bos_id, JsonGet<int32_t>(tokenizer, "bos_id", where));
   CRIA_ASSIGN_OR_RETURN(manifest.eos_id, JsonGet<int32_t>(tokenizer, "eos_id", where));
   const auto [id_min, id_max] = std::minmax(manifest.bos_id, manifest.eos_id);

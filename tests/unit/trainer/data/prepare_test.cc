@@ -3,7 +3,10 @@
 
 #include "trainer/data/prepare.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <zstd.h>
 
 #include <csignal>
@@ -297,6 +300,26 @@ TEST_F(PrepareTest, FewerShardsThanBeforeLeaveNoOldOnes) {
   EXPECT_EQ(ListDir(options_.out_dir).value(),
             (std::vector<std::string>{"manifest.json", "tokenizer.json", "train_000000.bin",
                                       "val_000000.bin"}));
+}
+
+TEST_F(PrepareTest, TheOutputInsideTheInputIsNoInput) {
+  AddInput("a.txt", Prose(60));
+  options_.source.inputs = {dir_};
+  const PrepareResult first = PrepareData(options_).value();
+  const PrepareResult second = PrepareData(options_).value();
+  EXPECT_TRUE(second.is_reused);
+  EXPECT_EQ(first.manifest.train.num_bytes + first.manifest.val.num_bytes,
+            static_cast<int64_t>(Prose(60).size()));
+}
+
+TEST_F(PrepareTest, TwoProcessesDoNotPrepareTheSameFolder) {
+  AddInput("a.txt", Prose(60));
+  ASSERT_TRUE(MakeDirs(options_.out_dir).ok());
+  const int fd = open(options_.out_dir.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(PrepareData(options_).status().code(), StatusCode::kFailedPrecondition);
+  close(fd);
+  EXPECT_TRUE(PrepareData(options_).ok());
 }
 
 TEST_F(PrepareTest, AStopLeavesNoManifest) {
