@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <dnnl.hpp>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -10,7 +11,6 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/parallel.h"
-#include "dnnl.hpp"
 #include "model/cpu/kernels.h"
 
 namespace cria::model::cpu {

@@ -96,6 +96,7 @@ class Llama {
   const Tensor& weights() const { return b_.weights; }
   const Tensor& gradients() const { return b_.gradients; }
   Linears* linears() { return &linears_; }
+  const Linears& linears() const { return linears_; }
 
   // To be called after every change of weights(): refreshes the compute copy.
   void WeightsChanged();

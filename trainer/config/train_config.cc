@@ -1,0 +1,197 @@
+#include "trainer/config/train_config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/config.h"
+#include "base/file.h"
+
+namespace cria::trainer {
+namespace {
+
+void VisitModel(ConfigVisitor& v, model::LlamaConfig* m) {
+  v.Field("layers", &m->layers, {.min = 1, .max = 1024});
+  v.Field("dim", &m->dim, {.min = 2, .max = 1 << 20});
+  v.Field("heads", &m->heads, {.min = 1, .max = 1 << 16});
+  v.Field("kv_heads", &m->kv_heads, {.min = 1, .max = 1 << 16});
+  v.Field("head_dim", &m->head_dim, {.min = 0, .max = 4096});
+  v.Field("ffn", &m->ffn, {.min = 1, .max = 1 << 20});
+  v.Field("vocab", &m->vocab, {.min = 1, .max = 1 << 24});
+  v.Field("max_positions", &m->max_positions, {.min = 1, .max = 1 << 24});
+  v.Field("norm_eps", &m->norm_eps, {.min = 1e-12, .max = 0.1});
+  v.Field("tied_head", &m->tied_head);
+  v.Field("rope_theta", &m->rope_theta, {.min = 1, .max = 1e12});
+  v.Section("rope_scaling", [m](ConfigVisitor& s) {
+    model::RopeScaling* r = &m->rope_scaling;
+    s.Choice("type", &r->type, {"default", "linear", "llama3"});
+    s.Field("factor", &r->factor, {.min = 1, .max = 1e6});
+    s.Field("low_freq_factor", &r->low_freq_factor, {.min = 1e-6, .max = 1e6});
+    s.Field("high_freq_factor", &r->high_freq_factor, {.min = 1e-6, .max = 1e6});
+    s.Field("original_max_positions", &r->original_max_positions, {.min = 1, .max = 1 << 24});
+  });
+}
+
+void VisitData(ConfigVisitor& v, DataConfig* d) {
+  v.Field("path", &d->path);
+  v.Field("inputs", &d->inputs);
+  v.Field("field", &d->field);
+  v.Field("vocab", &d->vocab, {.min = 258, .max = 1 << 20});
+  v.Field("val_fraction", &d->val_fraction, {.min = 0, .max = 0.5});
+  v.Field("shuffle", &d->shuffle);
+}
+
+void VisitTrain(ConfigVisitor& v, TrainSection* t) {
+  v.Field("batch", &t->batch, {.min = 1, .max = 1 << 20});
+  v.Field("micro_batch", &t->micro_batch, {.min = 1, .max = 1 << 20});
+  v.Field("seq", &t->seq, {.min = 2, .max = 1 << 20});
+  v.Field("ramp_batch", &t->ramp_batch, {.min = 1, .max = 1 << 20});
+  v.Field("ramp_until", &t->ramp_until, {.min = 1, .max = 1e12});
+  v.Field("lr", &t->lr, {.min = 0, .max = 10});
+  v.Field("min_lr_ratio", &t->min_lr_ratio, {.min = 0, .max = 1});
+  v.Field("warmup", &t->warmup, {.min = 0, .max = 1e12});
+  v.Choice("schedule", &t->schedule, {"cosine", "wsd"});
+  v.Field("decay_fraction", &t->decay_fraction, {.min = 0, .max = 1});
+  v.Field("beta1", &t->beta1, {.min = 0, .max = 0.9999999});
+  v.Field("beta2", &t->beta2, {.min = 0, .max = 0.9999999});
+  v.Field("eps", &t->eps, {.min = 1e-30, .max = 1});
+  v.Field("weight_decay", &t->weight_decay, {.min = 0, .max = 10});
+  v.Field("clip_norm", &t->clip_norm, {.min = 0, .max = 1e9});
+  v.Field("z_loss", &t->z_loss, {.min = 0, .max = 1});
+  v.Choice("recompute", &t->recompute, {"none", "selective", "full"});
+  v.Field("eval_every", &t->eval_every, {.min = 0, .max = 1e12});
+  v.Field("eval_samples", &t->eval_samples, {.min = 1, .max = 1 << 24});
+  v.Field("max_bad_steps", &t->max_bad_steps, {.min = 1, .max = 1e9});
+  v.Field("peak_gflops", &t->peak_gflops, {.min = 0, .max = 1e9});
+}
+
+void VisitSample(ConfigVisitor& v, SampleConfig* s) {
+  v.Field("prompts", &s->prompts);
+  v.Field("tokens", &s->tokens, {.min = 0, .max = 4096});
+  v.Field("temperature", &s->temperature, {.min = 0, .max = 100});
+  v.Field("top_k", &s->top_k, {.min = 0, .max = 1 << 24});
+}
+
+void VisitAll(ConfigVisitor& v, TrainConfig* c) {
+  v.Choice("precision", &c->precision, model::PrecisionNames());
+  v.Field("seed", &c->seed, {.min = 0, .max = 9e18});
+  v.Field("steps", &c->steps, {.min = 1, .max = 1e12});
+  v.Section("model", [c](ConfigVisitor& s) {
+    s.Field("preset", &c->model_preset);
+    VisitModel(s, &c->model);
+  });
+  v.Section("data", [c](ConfigVisitor& s) { VisitData(s, &c->data); });
+  v.Section("train", [c](ConfigVisitor& s) { VisitTrain(s, &c->train); });
+  v.Section("checkpoint", [c](ConfigVisitor& s) {
+    s.Field("every", &c->checkpoint.every, {.min = 0, .max = 1e12});
+    s.Field("keep", &c->checkpoint.keep, {.min = 0, .max = 1e6});
+  });
+  v.Section("sample", [c](ConfigVisitor& s) { VisitSample(s, &c->sample); });
+  v.Field("tensorboard", &c->tensorboard);
+}
+
+// What the ranges of single fields can't say.
+Status CheckTogether(const TrainConfig& c, const std::string& file) {
+  CRIA_RETURN_IF_ERROR(model::Validate(c.model, StrCat(file, ": model")));
+  const TrainSection& t = c.train;
+  if (t.seq > c.model.max_positions) {
+    return InvalidArgumentError(file, ": train.seq: ", t.seq, " is over model.max_positions ",
+                                c.model.max_positions);
+  }
+  if (t.ramp_batch.size() != t.ramp_until.size()) {
+    return InvalidArgumentError(file, ": train.ramp_batch has ", t.ramp_batch.size(),
+                                " stages, train.ramp_until ", t.ramp_until.size());
+  }
+  if (!std::is_sorted(t.ramp_until.begin(), t.ramp_until.end(), std::less_equal<>())) {
+    return InvalidArgumentError(file, ": train.ramp_until: the steps must ascend");
+  }
+  if (t.warmup >= c.steps && t.warmup > 0 && c.steps > 1) {
+    return InvalidArgumentError(file, ": train.warmup: ", t.warmup, " is not under steps ",
+                                c.steps);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+model::LlamaOptions TrainConfig::LlamaOptions() const {
+  model::LlamaOptions options;
+  options.precision = Precision();
+  options.recompute = train.recompute == "full"        ? model::Recompute::kFull
+                      : train.recompute == "selective" ? model::Recompute::kSelective
+                                                       : model::Recompute::kNone;
+  options.max_batch = std::min(train.micro_batch, train.batch);
+  for (const int64_t batch : train.ramp_batch) {
+    options.max_batch = std::max(options.max_batch, std::min(train.micro_batch, batch));
+  }
+  options.max_time = train.seq;
+  options.z_loss = static_cast<float>(train.z_loss);
+  return options;
+}
+
+AdamWOptions TrainConfig::AdamW() const {
+  return {.beta1 = train.beta1,
+          .beta2 = train.beta2,
+          .eps = train.eps,
+          .weight_decay = train.weight_decay,
+          .clip_norm = train.clip_norm};
+}
+
+LearningRateSchedule TrainConfig::LearningRate() const {
+  return {.kind = train.schedule == "wsd" ? LearningRateSchedule::Kind::kWsd
+                                          : LearningRateSchedule::Kind::kCosine,
+          .lr = train.lr,
+          .min_lr_ratio = train.min_lr_ratio,
+          .warmup = train.warmup,
+          .decay_fraction = train.decay_fraction,
+          .steps = steps};
+}
+
+BatchSchedule TrainConfig::Batches() const {
+  return {.batch = train.batch, .ramp_batch = train.ramp_batch, .ramp_until = train.ramp_until};
+}
+
+StatusOr<TrainConfig> LoadTrainConfig(const std::string& file,
+                                      const std::vector<std::string>& overrides) {
+  CRIA_ASSIGN_OR_RETURN(const std::string path, FindConfig("jobs", file));
+  CRIA_ASSIGN_OR_RETURN(ConfigFile job, ConfigFile::FromFile(path));
+  for (const std::string& override_text : overrides) {
+    CRIA_RETURN_IF_ERROR(job.Override(override_text));
+  }
+  TrainConfig config;
+  if (job.Has("model.preset")) {
+    CRIA_ASSIGN_OR_RETURN(const std::string preset, job.GetString("model.preset"));
+    if (!preset.empty()) {
+      CRIA_ASSIGN_OR_RETURN(const std::string preset_path, FindConfig("models", preset));
+      CRIA_ASSIGN_OR_RETURN(const ConfigFile preset_file, ConfigFile::FromFile(preset_path));
+      CRIA_RETURN_IF_ERROR(
+          preset_file.Read([&](ConfigVisitor& v) { VisitModel(v, &config.model); }));
+    }
+  }
+  CRIA_RETURN_IF_ERROR(job.Read([&](ConfigVisitor& v) { VisitAll(v, &config); }));
+  CRIA_RETURN_IF_ERROR(CheckTogether(config, path));
+  return config;
+}
+
+std::string WriteTrainConfig(const TrainConfig& config) {
+  TrainConfig copy = config;
+  copy.model_preset = "";  // its keys are all written out
+  return WriteConfig([&](ConfigVisitor& v) { VisitAll(v, &copy); });
+}
+
+StatusOr<std::string> FindConfig(const std::string& kind, const std::string& name) {
+  if (Exists(name) && !IsDir(name)) return name;
+  std::string file = name;
+  if (file.size() < 5 || file.substr(file.size() - 5) != ".yaml") file += ".yaml";
+  char self[4096];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+  const std::string program(self, length > 0 ? static_cast<size_t>(length) : 0);
+  const std::string below = JoinPath(JoinPath("configs", kind), file);
+  for (const std::string& root : {program + ".runfiles/cria", std::string(".")}) {
+    const std::string path = JoinPath(root, below);
+    if (Exists(path)) return path;
+  }
+  return NotFoundError("config '", name, "': no such file, and no ", below);
+}
+
+}  // namespace cria::trainer

@@ -1,0 +1,107 @@
+// TrainConfig: everything that a training job is made of, from YAML.
+//
+//   CRIA_ASSIGN_OR_RETURN(TrainConfig config,
+//                         LoadTrainConfig("configs/jobs/default.yaml", {"train.lr=1e-3"}));
+//
+//   precision: fp32            model: {preset: toy, layers: 8}     train: {batch: 32, lr: 1.0e-3}
+//   seed: 1                    data: {path: my_tokens}             checkpoint: {every: 100, keep:
+//   3} steps: 1000
+//
+// Every key and its default is in the lists of fields in train_config.cc; the resolved file is
+// written next to every run. An unknown key, a wrong type or a value out of range is an error with
+// file, line and key. `model.preset` names a file in configs/models, whose keys are defaults for
+// the section. Fixed names that others may count on: precision, seed, steps, model.layers,
+// model.heads, data.*, train.*, checkpoint.every, checkpoint.keep. Thread-safe as values are.
+
+#ifndef CRIA_TRAINER_CONFIG_TRAIN_CONFIG_H_
+#define CRIA_TRAINER_CONFIG_TRAIN_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/llama/config.h"
+#include "model/llama/llama.h"
+#include "model/precision.h"
+#include "trainer/optimizer/adamw.h"
+#include "trainer/optimizer/schedule.h"
+
+namespace cria::trainer {
+
+struct DataConfig {
+  std::string path;                 // a prepared folder; empty: made from `inputs`
+  std::vector<std::string> inputs;  // text to prepare; empty: the King James Bible
+  std::string field = "text";       // of JSONL inputs
+  int64_t vocab = 4096;             // of the tokenizer that is trained on the inputs
+  double val_fraction = 0.02;       // of the documents
+  bool shuffle = true;
+};
+
+struct TrainSection {
+  int64_t batch = 32;       // sequences of a step
+  int64_t micro_batch = 8;  // sequences in memory at once; a step accumulates over them
+  int64_t seq = 256;        // tokens of a sequence
+  std::vector<int64_t> ramp_batch, ramp_until;
+  double lr = 1e-3;
+  double min_lr_ratio = 0.1;
+  int64_t warmup = 50;
+  std::string schedule = "cosine";
+  double decay_fraction = 0.2;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip_norm = 1;
+  double z_loss = 0;
+  std::string recompute = "none";
+  int64_t eval_every = 100;   // steps; 0: at the end only
+  int64_t eval_samples = 64;  // sequences of the validation split, at most
+  int64_t max_bad_steps = 5;  // non-finite steps in a row before the run stops
+  double peak_gflops = 0;     // what MFU is a share of; 0: a GEMM rate measured at the start
+};
+
+struct CheckpointConfig {
+  int64_t every = 200;  // steps; 0: at the end only
+  int64_t keep = 3;     // newest kept; 0: all
+};
+
+struct SampleConfig {
+  std::vector<std::string> prompts = {"In the beginning", "And the LORD said unto", "Blessed are"};
+  int64_t tokens = 60;
+  double temperature = 0.7;  // 0: greedy
+  int64_t top_k = 40;        // 0: all
+};
+
+struct TrainConfig {
+  std::string precision = "fp32";
+  int64_t seed = 1;
+  int64_t steps = 1000;
+  std::string model_preset;
+  model::LlamaConfig model;
+  DataConfig data;
+  TrainSection train;
+  CheckpointConfig checkpoint;
+  SampleConfig sample;
+  bool tensorboard = true;
+
+  model::Precision Precision() const { return *model::PrecisionFromName(precision); }
+  model::LlamaOptions LlamaOptions() const;
+  AdamWOptions AdamW() const;
+  LearningRateSchedule LearningRate() const;
+  BatchSchedule Batches() const;
+};
+
+// `file`: a path, or a name in configs/jobs. `overrides`: "train.lr=1e-3". InvalidArgument with the
+// place.
+StatusOr<TrainConfig> LoadTrainConfig(const std::string& file,
+                                      const std::vector<std::string>& overrides);
+
+// The resolved configuration as YAML: reading it gives an equal TrainConfig.
+std::string WriteTrainConfig(const TrainConfig& config);
+
+// A file of configs/<kind>/<name>[.yaml], or `name` itself where it is a path: beside the program
+// (its runfiles), else below the working directory. NotFound, naming what was tried.
+StatusOr<std::string> FindConfig(const std::string& kind, const std::string& name);
+
+}  // namespace cria::trainer
+
+#endif  // CRIA_TRAINER_CONFIG_TRAIN_CONFIG_H_

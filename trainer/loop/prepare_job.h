@@ -1,0 +1,32 @@
+// From a job's configuration to its data: the prepared folder, its tokenizer and its two splits.
+//
+// Called by `cria train`. A job with data.path uses that folder; otherwise data.inputs, or the King
+// James Bible where there are none, is prepared once into the user's cache and found there again.
+
+#ifndef CRIA_TRAINER_LOOP_PREPARE_JOB_H_
+#define CRIA_TRAINER_LOOP_PREPARE_JOB_H_
+
+#include <atomic>
+#include <cstdio>
+#include <string>
+
+#include "base/status.h"
+#include "trainer/config/train_config.h"
+#include "trainer/data/token_dataset.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+namespace cria::trainer {
+
+struct JobData {
+  std::string dir;
+  Tokenizer tokenizer;
+  TokenDataset train, val;
+};
+
+// Prepares what is not there yet, with a progress bar on `progress`; opens and verifies all of it.
+StatusOr<JobData> PrepareJob(const TrainConfig& config, std::FILE* progress,
+                             const std::atomic<bool>* stop);
+
+}  // namespace cria::trainer
+
+#endif  // CRIA_TRAINER_LOOP_PREPARE_JOB_H_

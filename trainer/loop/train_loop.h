@@ -1,0 +1,109 @@
+// TrainLoop: a training run from its first step, or from a checkpoint, to its last.
+//
+//   TrainLoop loop(config, {.out_dir = "runs/a", .ops = ops.get(), .clock = RealClock(), .stop =
+//   &stop}); CRIA_RETURN_IF_ERROR(loop.Open(train_split, val_split));
+//   CRIA_RETURN_IF_ERROR(loop.Resume(checkpoint_dir));     // or not
+//   CRIA_ASSIGN_OR_RETURN(TrainSummary summary, loop.Run());
+//
+// A step: read the global batch that (seed, step) names, add up the gradients of its micro-batches,
+// each weighted by the valid tokens of the whole batch, clip, update. A step whose loss, gradients
+// or FP8 operands are not finite changes nothing but the cursor; its first bad tensor is named;
+// after max_bad_steps in a row the run ends with an error and the last good checkpoint stays.
+//
+// The run's folder: config.yaml (resolved), metrics.jsonl, tensorboard/, checkpoints/step_N.
+// What a run computes depends on the configuration alone: the same bits from run to run, for any
+// number of threads, and across any stop and resume. Single-threaded; `stop` may be set by a signal
+// handler.
+
+#ifndef CRIA_TRAINER_LOOP_TRAIN_LOOP_H_
+#define CRIA_TRAINER_LOOP_TRAIN_LOOP_H_
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "model/llama/llama.h"
+#include "model/ops.h"
+#include "trainer/config/train_config.h"
+#include "trainer/data/batch_stream.h"
+#include "trainer/loop/train_state.h"
+#include "trainer/metrics/metrics_log.h"
+#include "trainer/metrics/progress_line.h"
+#include "trainer/metrics/tensorboard.h"
+#include "trainer/optimizer/adamw.h"
+
+namespace cria::trainer {
+
+struct TrainLoopOptions {
+  std::string out_dir;
+  model::Ops* ops = nullptr;
+  Clock* clock = nullptr;
+  const std::atomic<int>* stop = nullptr;  // non-zero: finish the step, save, return
+  std::FILE* progress = nullptr;           // null: silent
+  double peak_flops = 0;                   // of the machine, for MFU; 0: unknown
+};
+
+struct TrainSummary {
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  bool stopped = false;  // by the flag, before the last step
+  double first_loss = 0, last_loss = 0;
+  std::optional<double> val_loss;
+  int64_t skipped_steps = 0;
+  double seconds = 0;
+  double tokens_per_s = 0;
+  std::string checkpoint_dir;  // the last one written
+};
+
+class TrainLoop {
+ public:
+  TrainLoop(const TrainConfig& config, const TrainLoopOptions& options);
+
+  // Opens the splits and the files of the run. `val` may be empty: then nothing is evaluated.
+  Status Open(const TokenDataset* train, const TokenDataset* val);
+  // Goes on from a checkpoint folder, which must be of the same model, data and batches.
+  Status Resume(const std::string& checkpoint_dir);
+  StatusOr<TrainSummary> Run();
+
+  model::Llama* model() { return &model_; }
+
+ private:
+  struct StepResult {
+    double loss = 0;
+    double grad_norm = 0;
+    std::string bad;  // what was not finite; empty when all was
+  };
+
+  StepResult RunStep(int64_t step, int64_t batch_size);
+  // The first thing that is not finite, or empty.
+  std::string FindBad(double loss, const GradientNorm& norm) const;
+  double Evaluate();
+  Status Save();
+  Status Record(const StepResult& result, int64_t batch_size, double seconds, bool evaluate);
+  model::TokenBatch Rows(Batch* batch, int64_t begin, int64_t end) const;
+  bool StopRequested() const;
+
+  const TrainConfig config_;
+  const TrainLoopOptions options_;
+  const LearningRateSchedule schedule_;
+  const BatchSchedule batches_;
+  const std::string config_yaml_;
+  model::Llama model_;
+  AdamW optimizer_;
+  Cursor cursor_;
+  std::optional<BatchStream> train_stream_, val_stream_;
+  Batch batch_, val_batch_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
+  ProgressPrinter printer_;
+  double step_seconds_ = 0;  // smoothed
+  TrainSummary summary_;
+};
+
+}  // namespace cria::trainer
+
+#endif  // CRIA_TRAINER_LOOP_TRAIN_LOOP_H_

@@ -1,0 +1,211 @@
+// cria train: the main job. Parses flags, wires the parts together, runs the loop, shows what was
+// learned.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "model/cpu/cpu_ops.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/config/train_config.h"
+#include "trainer/loop/memory.h"
+#include "trainer/loop/peak_flops.h"
+#include "trainer/loop/prepare_job.h"
+#include "trainer/loop/sampler.h"
+#include "trainer/loop/train_loop.h"
+
+namespace cria::trainer {
+namespace {
+
+// Signals may only touch these. The first asks for an orderly end, the second ends at once.
+std::atomic<int> stop_signals{0};
+std::atomic<bool> stop_preparing{false};
+
+void OnSignal(int) {
+  stop_preparing = true;
+  if (stop_signals.fetch_add(1) > 0) _exit(130);
+  constexpr char kText[] = "\nstopping after this step (again: at once)\n";
+  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+}
+
+void InstallSignalHandlers() {
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+struct Flags {
+  std::string config;
+  std::vector<std::string> set;
+  int64_t steps = 0;
+  std::string out;
+  std::string resume;
+  bool plan = false;
+};
+
+// runs/NAME, or runs/NAME-2, ... : the first that no run has used; with --resume auto the last that
+// one has.
+std::string DefaultOutDir(const std::string& name, bool resume) {
+  std::string last = JoinPath("runs", name);
+  for (int i = 1;; ++i) {
+    const std::string dir = JoinPath("runs", i == 1 ? name : StrCat(name, "-", i));
+    if (!Exists(JoinPath(dir, "config.yaml"))) return resume ? last : dir;
+    last = dir;
+  }
+}
+
+std::string NameOf(const std::string& config) {
+  const std::string base = BaseName(config);
+  const size_t dot = base.rfind(".yaml");
+  return dot == std::string::npos ? base : base.substr(0, dot);
+}
+
+// The checkpoint that --resume asks for; empty for a new run.
+StatusOr<std::string> FindCheckpoint(const Flags& flags, const std::string& out_dir) {
+  const std::string checkpoints = JoinPath(out_dir, "checkpoints");
+  if (flags.resume.empty()) {
+    if (Exists(JoinPath(out_dir, "config.yaml"))) {
+      return InvalidArgumentError(out_dir,
+                                  " holds a run already: go on with it by --resume auto, or choose "
+                                  "another --out");
+    }
+    return std::string();
+  }
+  if (flags.resume != "auto") return flags.resume;
+  std::vector<std::string> rejected;
+  StatusOr<std::string> newest = FindNewestVerified(checkpoints, &rejected);
+  for (const std::string& reason : rejected) LogWarning("passed over ", reason);
+  if (newest.status().code() == StatusCode::kNotFound && rejected.empty()) {
+    LogInfo("no checkpoint in ", checkpoints, " yet: starting from step 0");
+    return std::string();
+  }
+  return newest;
+}
+
+StatusOr<TrainConfig> LoadConfig(const Flags& flags, const std::string& out_dir) {
+  std::vector<std::string> overrides = flags.set;
+  if (flags.steps > 0) overrides.push_back(StrCat("steps=", flags.steps));
+  // A run that goes on without a config named is the run that its folder describes.
+  const std::string saved = JoinPath(out_dir, "config.yaml");
+  const bool use_saved = flags.config.empty() && !flags.resume.empty() && Exists(saved);
+  return LoadTrainConfig(use_saved              ? saved
+                         : flags.config.empty() ? std::string("default")
+                                                : flags.config,
+                         overrides);
+}
+
+void PrintSummary(const TrainSummary& summary, const JobPlan& plan, const std::string& out_dir) {
+  std::printf("\n%lld steps, %s tokens in %s (%s tokens/s)\n",
+              static_cast<long long>(summary.steps),
+              HumanCount(static_cast<double>(summary.tokens)).c_str(),
+              HumanSeconds(summary.seconds).c_str(), HumanCount(summary.tokens_per_s).c_str());
+  std::printf("loss %.4f -> %.4f", summary.first_loss, summary.last_loss);
+  if (summary.val_loss) std::printf(", validation %.4f", *summary.val_loss);
+  if (summary.skipped_steps > 0) {
+    std::printf(", %lld steps skipped", static_cast<long long>(summary.skipped_steps));
+  }
+  const auto used = static_cast<double>(UsedMemoryBytes());
+  std::printf("\nmemory: %s planned, %s used\n",
+              HumanBytes(static_cast<double>(plan.total())).c_str(), HumanBytes(used).c_str());
+  std::printf("run: %s, checkpoint: %s\n", out_dir.c_str(), summary.checkpoint_dir.c_str());
+}
+
+void PrintSamples(const TrainConfig& config, const Tokenizer& tokenizer, model::Llama* model) {
+  if (config.sample.prompts.empty() || config.sample.tokens == 0) return;
+  Sampler sampler(model, &tokenizer,
+                  {.temperature = config.sample.temperature,
+                   .top_k = config.sample.top_k,
+                   .seed = static_cast<uint64_t>(config.seed),
+                   .max_time = config.train.seq});
+  std::printf("\nsamples (temperature %g):\n", config.sample.temperature);
+  for (const std::string& text : sampler.Continue(config.sample.prompts, config.sample.tokens)) {
+    std::printf("  %s\n", text.c_str());
+  }
+}
+
+Status RunTrain(const Flags& flags) {
+  const bool resume = !flags.resume.empty();
+  const std::string name = flags.config.empty() ? "default" : NameOf(flags.config);
+  const std::string out_dir = flags.out.empty() ? DefaultOutDir(name, resume) : flags.out;
+  CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir));
+  const std::unique_ptr<model::Ops> ops = model::cpu::NewCpuOps();
+  if (flags.plan) {
+    std::printf("%s", DescribePlan(config, PlanJob(config, *ops)).c_str());
+    return OkStatus();
+  }
+  CRIA_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(flags, out_dir));
+  InstallSignalHandlers();
+  CRIA_ASSIGN_OR_RETURN(const JobData data, PrepareJob(config, stderr, &stop_preparing));
+
+  Clock* clock = RealClock();
+  double peak = config.train.peak_gflops * 1e9;
+  if (peak == 0) peak = MeasurePeakFlops(ops.get(), model::ComputeType(config.Precision()), clock);
+  const JobPlan plan = PlanJob(config, *ops);
+  std::printf("%s%s, %d threads; MFU is a share of %.1f GFLOP/s%s\n",
+              DescribePlan(config, plan).c_str(), CpuName().c_str(), NumThreads(), peak / 1e9,
+              config.train.peak_gflops == 0 ? ", the GEMM rate measured here" : "");
+  std::printf("data: %s, %s tokens to train on, %s to validate on\n", data.dir.c_str(),
+              HumanCount(static_cast<double>(data.train.num_tokens())).c_str(),
+              HumanCount(static_cast<double>(data.val.num_tokens())).c_str());
+  std::fflush(stdout);
+
+  TrainLoop loop(config, {.out_dir = out_dir,
+                          .ops = ops.get(),
+                          .clock = clock,
+                          .stop = &stop_signals,
+                          .progress = stderr,
+                          .peak_flops = peak});
+  CRIA_RETURN_IF_ERROR(loop.Open(&data.train, &data.val));
+  CRIA_RETURN_IF_ERROR(data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json")));
+  if (!checkpoint.empty()) {
+    CRIA_RETURN_IF_ERROR(loop.Resume(checkpoint));
+    LogInfo("going on from ", checkpoint);
+  }
+  CRIA_ASSIGN_OR_RETURN(const TrainSummary summary, loop.Run());
+  PrintSummary(summary, plan, out_dir);
+  if (summary.stopped) {
+    std::printf("stopped; go on with: ./cria train --out %s --resume auto\n", out_dir.c_str());
+    return OkStatus();
+  }
+  PrintSamples(config, data.tokenizer, loop.model());
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace cria::trainer
+
+int main(int argc, char** argv) {
+  cria::trainer::Flags flags;
+  CLI::App app("Trains a Llama; without arguments a toy one on the King James Bible.",
+               "cria train");
+  app.add_option("config", flags.config, "a YAML file, or the name of one in configs/jobs");
+  app.add_option("--set", flags.set, "key=value over the file, as in --set train.lr=1e-3")
+      ->take_all();
+  app.add_option("--steps", flags.steps, "optimizer steps of the whole run")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--out", flags.out, "the run's folder [runs/NAME]");
+  app.add_option("--resume", flags.resume,
+                 "auto: the newest checkpoint of --out that verifies; or a checkpoint's folder");
+  app.add_flag("--plan", flags.plan, "print parameters, memory and flops a token, and end");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const cria::Status status = cria::trainer::RunTrain(flags);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "cria train: %s\n", cria::Message(status).c_str());
+  return cria::ExitCode(status);
+}
