@@ -1,0 +1,138 @@
+// `cria bench`: what runs how fast, verified before it is timed.
+//
+// Exit: 0 done; 1 a verification failed or something went wrong; 2 usage.
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "trainer/bench/ops_bench.h"
+#include "trainer/bench/tokenizer_bench.h"
+#include "trainer/bench/train_bench.h"
+
+namespace cria::trainer {
+namespace {
+
+using model::Precision;
+
+constexpr int kMaxThreads = 256;
+constexpr int kMaxReps = 10000;
+
+std::string NamesOf(const std::vector<Precision>& precisions) {
+  std::string names;
+  for (const Precision precision : precisions) {
+    names += StrCat(names.empty() ? "" : ",", model::PrecisionName(precision));
+  }
+  return names;
+}
+
+struct TrainFlags {
+  TrainBenchOptions options;
+  std::vector<std::string> precisions;
+};
+
+void AddTrain(CLI::App* app, TrainFlags* flags) {
+  TrainBenchOptions& options = flags->options;
+  app->add_option("--peer", options.peer,
+                  "A Python interpreter with PyTorch: the same step there, eager and compiled")
+      ->type_name("PYTHON");
+  app->add_option("--precision", flags->precisions,
+                  "Names with commas, or all; default " + NamesOf(options.precisions))
+      ->delimiter(',')
+      ->check([](const std::string& name) {
+        return name == "all" || model::PrecisionFromName(name) ? ""
+                                                               : "no precision \"" + name + '"';
+      });
+  app->add_option("--threads", options.threads, "Numbers of threads with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1, kMaxThreads))
+      ->capture_default_str();
+  app->add_option("--reps", options.reps, "Timed rounds, each runs everything once")
+      ->check(CLI::Range(1, kMaxReps))
+      ->capture_default_str();
+  app->add_flag("--tiny", options.tiny, "A tiny model, for a test of the benchmark");
+  app->add_flag("--json", options.json, "The result as JSON, all else on standard error");
+}
+
+Status RunTrain(TrainFlags flags) {
+  TrainBenchOptions& options = flags.options;
+  if (!flags.precisions.empty()) options.precisions.clear();
+  for (const std::string& name : flags.precisions) {
+    for (const std::string& one : name == "all" ? model::PrecisionNames() : std::vector{name}) {
+      options.precisions.push_back(*model::PrecisionFromName(one));
+    }
+  }
+  return RunTrainBench(options, stdout, options.json ? stderr : stdout);
+}
+
+struct OpsFlags {
+  OpsBenchOptions options;
+  std::string precision = "fp32";
+};
+
+void AddOps(CLI::App* app, OpsFlags* flags) {
+  OpsBenchOptions& options = flags->options;
+  app->add_option("--precision", flags->precision, "fp32, bf16, fp8_tensorwise, ...")
+      ->check(CLI::IsMember(model::PrecisionNames()))
+      ->capture_default_str();
+  app->add_option("--threads", options.threads, "Threads; default: CRIA_THREADS or all cores")
+      ->check(CLI::Range(1, kMaxThreads));
+  app->add_option("--reps", options.reps, "Timed rounds")
+      ->check(CLI::Range(1, kMaxReps))
+      ->capture_default_str();
+  app->add_flag("--tiny", options.tiny, "A tiny model, for a test of the benchmark");
+  app->add_flag("--json", options.json, "The result as JSON, all else on standard error");
+}
+
+Status RunOps(OpsFlags flags) {
+  flags.options.precision = *model::PrecisionFromName(flags.precision);
+  return RunOpsBench(flags.options, stdout, flags.options.json ? stderr : stdout);
+}
+
+void AddTokenizer(CLI::App* app, TokenizerBenchOptions* options) {
+  app->add_option("TEXT", options->text_path, "A text file; default: the King James Bible");
+  app->add_option("--peer", options->peer_python,
+                  "A Python interpreter with tiktoken and tokenizers")
+      ->type_name("PYTHON");
+  app->add_option("--vocab-size", options->vocab_size, "Tokens of the vocabulary that is learned")
+      ->check(CLI::Range(256, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--reps", options->num_rounds, "Timed rounds, each runs everything once")
+      ->check(CLI::Range(1, kMaxReps))
+      ->capture_default_str();
+  app->add_flag("--json", options->is_json, "The result as JSON, all else on standard error");
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Benchmarks, verified before timed", "cria bench");
+  app.require_subcommand(1);
+  TrainFlags train;
+  OpsFlags ops;
+  CLI::App* const train_app =
+      app.add_subcommand("train", "Tokens a second of a training step, beside oneDNN and PyTorch");
+  CLI::App* const ops_app = app.add_subcommand("ops", "Each operation's share of that step");
+  TokenizerBenchOptions tokenizer;
+  CLI::App* const tokenizer_app = app.add_subcommand(
+      "tokenizer", "Encoding and learning a vocabulary, beside other tokenizers");
+  AddTokenizer(tokenizer_app, &tokenizer);
+  AddTrain(train_app, &train);
+  AddOps(ops_app, &ops);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  Status status;
+  if (*train_app) status = RunTrain(train);
+  if (*ops_app) status = RunOps(ops);
+  if (*tokenizer_app) status = RunTokenizerBench(tokenizer);
+  if (!status.ok()) std::fprintf(stderr, "cria bench: %s\n", Message(status).c_str());
+  return ExitCode(status);
+}
+
+}  // namespace
+}  // namespace cria::trainer
+
+int main(int argc, char** argv) { return cria::trainer::Main(argc, argv); }
