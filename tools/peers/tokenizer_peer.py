@@ -5,7 +5,8 @@ tabs, with one line: seconds, or "error ...".
     load TOKENIZER_JSON TEXT         what the other commands work on (once, first)
     ids IMPL PATH                    encode the whole text; write the ids to PATH as int32
     time IMPL lines|whole THREADS    encode
-    train IMPL VOCAB                 learn VOCAB tokens, without special ones
+    train IMPL VOCAB [PATH]          learn VOCAB tokens, without special ones; tokenizer.json to PATH
+    encode IMPL TEXTS PATH           a JSON list of texts; write the lists of ids to PATH as JSON
 IMPL is tiktoken or tokenizers.
 """
 
@@ -78,6 +79,7 @@ class Tokenizers:
             show_progress=False,
         )
         new.train_from_iterator([self.text], trainer)
+        return new
 
 
 IMPLS = {"tiktoken": Tiktoken, "tokenizers": Tokenizers}
@@ -116,9 +118,18 @@ class Bench:
         texts = self.lines if what == "lines" else [self.text]
         return seconds(lambda: peer.encode(texts, int(threads)))
 
-    def train(self, name, vocab_size):
+    def train(self, name, vocab_size, path=None):
         peer = self.peer(name)
-        return seconds(lambda: peer.train(int(vocab_size)))
+        if path is None:
+            return seconds(lambda: peer.train(int(vocab_size)))
+        return seconds(lambda: peer.train(int(vocab_size)).save(path))
+
+    def encode(self, name, texts_path, path):
+        peer = self.peer(name)
+        with open(texts_path, encoding="utf-8") as file:
+            texts = json.load(file)
+        with open(path, "w", encoding="utf-8") as file:
+            return seconds(lambda: json.dump([peer.ids(text) for text in texts], file))
 
 
 def version(name):
@@ -134,7 +145,13 @@ def main():
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     print("ready", ", ".join(version(name) for name in IMPLS), flush=True)
     bench = Bench()
-    commands = {"load": bench.load, "ids": bench.ids, "time": bench.time, "train": bench.train}
+    commands = {
+        "load": bench.load,
+        "ids": bench.ids,
+        "time": bench.time,
+        "train": bench.train,
+        "encode": bench.encode,
+    }
     for line in sys.stdin:
         command, *arguments = line.rstrip("\n").split("\t")
         try:

@@ -336,7 +336,8 @@ std::string TemplateItems(const TokenizerParts& parts, const char* sequence, int
 
 std::string PostProcessorJson(const TokenizerParts& parts) {
   const std::string byte_level =
-      R"({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true})";
+      R"({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, )"
+      R"("use_regex": true})";
   std::vector<int32_t> ids = parts.template_prefix;
   ids.insert(ids.end(), parts.template_suffix.begin(), parts.template_suffix.end());
   if (ids.empty()) return byte_level;
