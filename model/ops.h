@@ -32,8 +32,9 @@ struct MatmulArgs {
   Tensor c = {};  // [M,N]
   bool transpose_a = false;
   bool transpose_b = false;
-  bool accumulate = false;  // c += instead of c =; fp32 c only
-  float scale = 1;          // of the product
+  bool accumulate = false;   // c += instead of c =; fp32 c only
+  float scale = 1;           // of the product
+  bool b_is_weight = false;  // b stays as it is until WeightsChanged: its packed form may be kept
 };
 
 // sum = x + delta (where delta is given), rstd = 1/sqrt(mean(sum^2) + eps), y = weight * sum *
@@ -159,7 +160,8 @@ struct Quantized {
 struct StepShape {
   int64_t batch = 0, time = 0;
   int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
-  int64_t head_rows = 0;  // rows of a tile of the head's loss
+  int64_t matmul_elements = 0;  // of all weights that Matmul gets as b
+  int64_t head_rows = 0;        // rows of a tile of the head's loss
   bool bf16 = false;
   bool training = true;
 };
@@ -171,6 +173,8 @@ class Ops {
   // Bytes of scratch that the operations of such a step will hold. Allocates nothing.
   virtual int64_t WorkspaceBytes(const StepShape& shape) const = 0;
 
+  // Weights handed over as Matmul's b have changed.
+  virtual void WeightsChanged() = 0;
   virtual void Matmul(const MatmulArgs& args) = 0;
   virtual Quantized Quantize(const QuantizeArgs& args) = 0;
 

@@ -19,8 +19,8 @@ def cria_cc_binary(name, copts = [], **kwargs):
     """A program. Its source is called <name>_main.cc or <name>.cc."""
     cc_binary(name = name, copts = WARNINGS + copts, **kwargs)
 
-def cria_cc_test(name, deps = [], copts = [], size = "small", timeout = "long", **kwargs):
-    """A GoogleTest program. No time limit but the suite's own: machines differ."""
+def cria_cc_test(name, deps = [], copts = [], size = "small", timeout = "short", **kwargs):
+    """A GoogleTest program. Its time limit is the suite's (.bazelrc): machines differ."""
     cc_test(
         name = name,
         copts = WARNINGS + copts,

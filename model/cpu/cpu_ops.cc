@@ -41,6 +41,7 @@ class CpuOps final : public Ops {
     return n * (attention_floats * NumThreads() + norm_floats) + Gemm::PlanBytes(shape);
   }
 
+  void WeightsChanged() override { gemm_.WeightsChanged(); }
   void Matmul(const MatmulArgs& args) override { gemm_.Run(args); }
 
   Quantized Quantize(const QuantizeArgs& args) override {

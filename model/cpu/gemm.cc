@@ -1,11 +1,11 @@
 #include "model/cpu/gemm.h"
 
+#include <omp.h>
+
 #include <algorithm>
-#include <cstring>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
-#include <tuple>
 #include <vector>
 
 #include "base/check.h"
@@ -82,17 +82,24 @@ class Scratch {
   std::vector<float> memory_;
 };
 
-void Check(dnnl_status_t status, const MatmulArgs& args) {
-  CRIA_CHECK(status == dnnl_success, "oneDNN status ", static_cast<int>(status), " for ",
-             args.a.ToString(), " x ", args.b.ToString(), " -> ", args.c.ToString());
-}
+// While it lives, oneDNN called from this thread runs on this thread alone, also where no parallel
+// loop is around it: it would split sums by the threads it finds, and plans a primitive for them.
+class OneThreadForOneDnn {
+ public:
+  OneThreadForOneDnn() : num_threads_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThreadForOneDnn() { omp_set_num_threads(num_threads_); }
+
+ private:
+  const int num_threads_;
+};
 
 }  // namespace
 
 class Gemm::Impl {
  public:
-  Impl() : engine_(dnnl::engine::kind::cpu, 0), threads_(static_cast<size_t>(NumThreads())) {
-    for (PerThread& thread : threads_) thread.stream = dnnl::stream(engine_);
+  explicit Impl(Path path)
+      : engine_(dnnl::engine::kind::cpu, 0), main_stream_(engine_), path_(path) {
+    ResizeThreads();
   }
 
   void Run(const MatmulArgs& args) {
@@ -106,24 +113,29 @@ class Gemm::Impl {
     CRIA_CHECK(!args.accumulate || args.c.dtype() == DType::kF32, "accumulate into ",
                args.c.ToString());
     if (m == 0 || n == 0) return;
-    if (static_cast<int>(threads_.size()) < NumThreads()) {
-      threads_.resize(static_cast<size_t>(NumThreads()));
-      for (PerThread& thread : threads_) thread.stream = dnnl::stream(engine_);
-    }
+    const OneThreadForOneDnn one_thread;
+    ResizeThreads();
     PlanTiles(m, n, &tiles_);
-    const bool in_bf16 = args.a.dtype() == DType::kBF16 && args.b.dtype() == DType::kBF16;
-    if (in_bf16 && CpuHasBf16()) {
-      RunTiles(args, k, args.a, args.b, &Impl::MatmulTile);
-    } else {
-      const Tensor a = Widen(args.a, &a_wide_);
-      const Tensor b = Widen(args.b, &b_wide_);
-      RunTiles(args, k, a, b, &Impl::SgemmTile);
+    const bool same_type = args.a.dtype() == args.b.dtype();
+    const bool bf16 = args.a.dtype() == DType::kBF16;
+    if (path_ == Path::kPrimitives && same_type && (!bf16 || CpuHasBf16()) && k > 0 &&
+        RunPrimitives(args, k)) {
+      return;
     }
+    const Tensor a = Widen(args.a, &a_wide_);
+    const Tensor b = Widen(args.b, &b_wide_);
+    RunTiles(args, args.c.dtype() == DType::kF32,
+             [&](const Tile& tile, const Tensor& c, float scale, bool accumulate, PerThread*) {
+               SgemmTile(args, a, b, k, tile, c, scale, accumulate);
+             });
   }
+
+  void WeightsChanged() { ++weights_version_; }
 
   int64_t workspace_bytes() const {
     int64_t bytes = a_wide_.bytes() + b_wide_.bytes();
     for (const PerThread& thread : threads_) bytes += thread.tile.bytes() + thread.library.bytes();
+    for (const auto& [key, packed] : packed_) bytes += packed.memory.bytes();
     return bytes;
   }
 
@@ -137,17 +149,32 @@ class Gemm::Impl {
   // What a primitive is made for.
   struct Key {
     int64_t m, n, k, a_stride, b_stride, c_stride;
-    bool transpose_a, transpose_b, bf16_out, accumulate;
+    bool bf16, transpose_a, transpose_b, packed_b, bf16_out, accumulate;
     auto operator<=>(const Key&) const = default;
   };
   struct Primitive {
     dnnl::matmul::primitive_desc description;
     dnnl::matmul matmul;
+    // The library has no kernel for this on this CPU: the fp32 path computes it.
+    bool supported = false;
+  };
+  // A weight in the layout that a primitive asked for.
+  struct PackedKey {
+    const void* data;
+    int64_t m, n, k;  // m: tiles of another height may want another layout
+    bool transpose;
+    auto operator<=>(const PackedKey&) const = default;
+  };
+  struct Packed {
+    Scratch memory;
+    int64_t version = -1;
   };
 
-  using TileFunction = void (Impl::*)(const MatmulArgs&, const Tensor& a, const Tensor& b,
-                                      int64_t k, const Tile&, const Tensor& c, float scale,
-                                      bool accumulate, PerThread*);
+  void ResizeThreads() {
+    while (static_cast<int>(threads_.size()) < NumThreads()) {
+      threads_.emplace_back().stream = dnnl::stream(engine_);
+    }
+  }
 
   // An operand in fp32: itself, or its exact copy in scratch.
   static Tensor Widen(const Tensor& x, Scratch* scratch) {
@@ -161,89 +188,115 @@ class Gemm::Impl {
     return wide;
   }
 
-  void RunTiles(const MatmulArgs& args, int64_t k, const Tensor& a, const Tensor& b,
-                TileFunction function) {
-    // A primitive is made before the threads start: making one is not cheap and not needed in
-    // parallel.
-    const bool primitives = function == &Impl::MatmulTile;
-    const bool direct = args.c.dtype() == DType::kF32 ? (!primitives || args.scale == 1)
-                                                      : (primitives && args.scale == 1);
-    if (primitives) {
-      for (const Tile& tile : tiles_) {
-        FindPrimitive(MakeKey(args, a, b, k, tile, direct ? args.c.stride(0) : tile.columns,
-                              direct && args.c.dtype() == DType::kBF16, direct && args.accumulate));
-      }
-    }
+  // Runs `product` for each tile of C: into C itself (`direct`), or into scratch that is then
+  // scaled, added and converted into C.
+  template <typename Product>
+  void RunTiles(const MatmulArgs& args, bool direct, const Product& product) {
     ParallelFor(static_cast<int64_t>(tiles_.size()), [&](int64_t i) {
       const Tile& tile = tiles_[static_cast<size_t>(i)];
       PerThread& thread = threads_[static_cast<size_t>(ThreadIndex())];
       const Tensor c = args.c.Rows(tile.row, tile.row + tile.rows)
                            .Columns(tile.column, tile.column + tile.columns);
       if (direct) {
-        (this->*function)(args, a, b, k, tile, c, args.scale, args.accumulate, &thread);
+        product(tile, c, args.scale, args.accumulate, &thread);
         return;
       }
-      const Tensor product(thread.tile.Floats(tile.rows * tile.columns), DType::kF32,
+      const Tensor scratch(thread.tile.Floats(tile.rows * tile.columns), DType::kF32,
                            {tile.rows, tile.columns});
-      (this->*function)(args, a, b, k, tile, product, 1.0f, false, &thread);
-      Kernels().ScaledAdd({product, c, args.scale, args.accumulate}, 0, tile.rows);
+      product(tile, scratch, 1.0f, false, &thread);
+      Kernels().ScaledAdd({scratch, c, args.scale, args.accumulate}, 0, tile.rows);
     });
   }
 
   void SgemmTile(const MatmulArgs& args, const Tensor& a, const Tensor& b, int64_t k,
-                 const Tile& tile, const Tensor& c, float scale, bool accumulate, PerThread*) {
+                 const Tile& tile, const Tensor& c, float scale, bool accumulate) {
     const float* a_tile = a.f32() + tile.row * (args.transpose_a ? 1 : a.stride(0));
     const float* b_tile = b.f32() + tile.column * (args.transpose_b ? b.stride(0) : 1);
-    Check(dnnl_sgemm(args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N', tile.rows,
-                     tile.columns, k, scale, a_tile, a.stride(0), b_tile, b.stride(0),
-                     accumulate ? 1.0f : 0.0f, c.f32(), c.stride(0)),
-          args);
+    const dnnl_status_t status =
+        dnnl_sgemm(args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N', tile.rows,
+                   tile.columns, k, scale, a_tile, a.stride(0), b_tile, b.stride(0),
+                   accumulate ? 1.0f : 0.0f, c.f32(), c.stride(0));
+    CRIA_CHECK(status == dnnl_success, "dnnl_sgemm: status ", static_cast<int>(status), " for ",
+               args.a.ToString(), " x ", args.b.ToString(), " -> ", args.c.ToString());
   }
 
-  void MatmulTile(const MatmulArgs& args, const Tensor& a, const Tensor& b, int64_t k,
-                  const Tile& tile, const Tensor& c, float, bool accumulate, PerThread* thread) {
-    const Primitive& primitive = FindPrimitive(
-        MakeKey(args, a, b, k, tile, c.stride(0), c.dtype() == DType::kBF16, accumulate));
-    BF16* a_tile = a.bf16() + tile.row * (args.transpose_a ? 1 : a.stride(0));
-    BF16* b_tile = b.bf16() + tile.column * (args.transpose_b ? b.stride(0) : 1);
+  // The product by matmul primitives; false when the library lacks one of those needed.
+  bool RunPrimitives(const MatmulArgs& args, int64_t k) {
+    // Weights are packed when a whole row of tiles shares them.
+    const bool packed_b = args.b_is_weight && tiles_[0].columns == args.c.dim(1);
+    const bool direct = args.scale == 1;
+    const auto key_of = [&](const Tile& tile) {
+      return Key{.m = tile.rows,
+                 .n = tile.columns,
+                 .k = k,
+                 .a_stride = args.a.stride(0),
+                 .b_stride = args.b.stride(0),
+                 .c_stride = direct ? args.c.stride(0) : tile.columns,
+                 .bf16 = args.a.dtype() == DType::kBF16,
+                 .transpose_a = args.transpose_a,
+                 .transpose_b = args.transpose_b,
+                 .packed_b = packed_b,
+                 .bf16_out = direct && args.c.dtype() == DType::kBF16,
+                 .accumulate = direct && args.accumulate};
+    };
+    // Made and packed here, so that the threads below only read.
+    for (const Tile& tile : tiles_) {
+      const Primitive& primitive = FindPrimitive(key_of(tile));
+      if (!primitive.supported) return false;
+      if (packed_b) PackedWeights(args, tile, k, primitive);
+    }
+    RunTiles(args, direct, [&](const Tile& tile, const Tensor& c, float, bool, PerThread* thread) {
+      const Primitive& primitive = FindPrimitive(key_of(tile));
+      void* b = packed_b ? PackedWeights(args, tile, k, primitive)
+                         : At(args.b, tile.column, args.transpose_b);
+      Execute(primitive, At(args.a, tile.row, !args.transpose_a), b, c.data(), thread);
+    });
+    return true;
+  }
+
+  // The first element of row (`rows`) or column `index` of a matrix.
+  static void* At(const Tensor& x, int64_t index, bool rows) {
+    const int64_t offset = index * (rows ? x.stride(0) : 1);
+    return static_cast<char*>(x.data()) + offset * DTypeBytes(x.dtype());
+  }
+
+  void Execute(const Primitive& primitive, void* a, void* b, void* c, PerThread* thread) {
     const dnnl::memory::desc scratch_md = primitive.description.scratchpad_desc();
     const auto scratch_floats = static_cast<int64_t>(scratch_md.get_size() / sizeof(float) + 1);
     primitive.matmul.execute(
         thread->stream,
-        {{DNNL_ARG_SRC, dnnl::memory(primitive.description.src_desc(), engine_, a_tile)},
-         {DNNL_ARG_WEIGHTS, dnnl::memory(primitive.description.weights_desc(), engine_, b_tile)},
-         {DNNL_ARG_DST, dnnl::memory(primitive.description.dst_desc(), engine_, c.data())},
+        {{DNNL_ARG_SRC, dnnl::memory(primitive.description.src_desc(), engine_, a)},
+         {DNNL_ARG_WEIGHTS, dnnl::memory(primitive.description.weights_desc(), engine_, b)},
+         {DNNL_ARG_DST, dnnl::memory(primitive.description.dst_desc(), engine_, c)},
          {DNNL_ARG_SCRATCHPAD,
           dnnl::memory(scratch_md, engine_, thread->library.Floats(scratch_floats))}});
   }
 
-  Key MakeKey(const MatmulArgs& args, const Tensor& a, const Tensor& b, int64_t k, const Tile& tile,
-              int64_t c_stride, bool bf16_out, bool accumulate) const {
-    return {.m = tile.rows,
-            .n = tile.columns,
-            .k = k,
-            .a_stride = a.stride(0),
-            .b_stride = b.stride(0),
-            .c_stride = c_stride,
-            .transpose_a = args.transpose_a,
-            .transpose_b = args.transpose_b,
-            .bf16_out = bf16_out,
-            .accumulate = accumulate};
-  }
-
-  // Inside a parallel loop this only reads: RunTiles has made every primitive before.
+  // Inside a parallel loop this only reads: RunPrimitives has made every primitive before.
   const Primitive& FindPrimitive(const Key& key) {
     const auto found = primitives_.find(key);
     if (found != primitives_.end()) return found->second;
+    Primitive primitive;
+    try {
+      primitive = MakePrimitive(key);
+    } catch (const dnnl::error&) {
+      primitive.supported = false;  // e.g. no such kernel for this instruction set
+    }
+    return primitives_.emplace(key, primitive).first->second;
+  }
+
+  Primitive MakePrimitive(const Key& key) const {
     using dnnl::memory;
-    constexpr auto kBf16 = memory::data_type::bf16;
-    const memory::desc a(
-        {key.m, key.k}, kBf16,
-        key.transpose_a ? memory::dims{1, key.a_stride} : memory::dims{key.a_stride, 1});
-    const memory::desc b(
-        {key.k, key.n}, kBf16,
-        key.transpose_b ? memory::dims{1, key.b_stride} : memory::dims{key.b_stride, 1});
-    const memory::desc c({key.m, key.n}, key.bf16_out ? kBf16 : memory::data_type::f32,
+    const auto type = key.bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+    const auto strides = [](bool transpose, int64_t stride) {
+      return transpose ? memory::dims{1, stride} : memory::dims{stride, 1};
+    };
+    const memory::desc a({key.m, key.k}, type, strides(key.transpose_a, key.a_stride));
+    const memory::desc b =
+        key.packed_b ? memory::desc({key.k, key.n}, type, memory::format_tag::any)
+                     : memory::desc({key.k, key.n}, type, strides(key.transpose_b, key.b_stride));
+    const memory::desc c({key.m, key.n},
+                         key.bf16_out ? memory::data_type::bf16 : memory::data_type::f32,
                          memory::dims{key.c_stride, 1});
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -252,26 +305,61 @@ class Gemm::Impl {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
-    dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, engine_);
-    return primitives_.emplace(key, Primitive{description, dnnl::matmul(description)})
-        .first->second;
+    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes,
+                                                   engine_);
+    return {description, dnnl::matmul(description), true};
+  }
+
+  // The weights args.b in the primitive's layout, packed again after WeightsChanged.
+  void* PackedWeights(const MatmulArgs& args, const Tile& tile, int64_t k,
+                      const Primitive& primitive) {
+    const PackedKey key = {args.b.data(), tile.rows, tile.columns, k, args.transpose_b};
+    Packed& packed = packed_[key];
+    if (packed.version == weights_version_) return packed.memory.Floats(0);
+    const dnnl::memory::desc to = primitive.description.weights_desc();
+    const auto floats = static_cast<int64_t>(to.get_size() / sizeof(float) + 1);
+    using dnnl::memory;
+    const auto type =
+        args.b.dtype() == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
+    const memory::desc from(
+        {k, tile.columns}, type,
+        args.transpose_b ? memory::dims{1, args.b.stride(0)} : memory::dims{args.b.stride(0), 1});
+    memory source(from, engine_, args.b.data());
+    memory target(to, engine_, packed.memory.Floats(floats));
+    dnnl::reorder(source, target).execute(main_stream_, source, target);
+    main_stream_.wait();
+    packed.version = weights_version_;
+    return packed.memory.Floats(0);
   }
 
   dnnl::engine engine_;
+  dnnl::stream main_stream_;
+  const Path path_;
   std::vector<PerThread> threads_;
   std::vector<Tile> tiles_;
   Scratch a_wide_, b_wide_;
   std::map<Key, Primitive> primitives_;
+  std::map<PackedKey, Packed> packed_;
+  int64_t weights_version_ = 0;
 };
 
-Gemm::Gemm() {
+Gemm::Gemm(Path path) {
   LimitOneDnn();
-  impl_ = std::make_unique<Impl>();
+  if (path == Path::kAuto) {
+    path = ActiveIsa() == Isa::kAvx512 ? Path::kPrimitives : Path::kSgemm;
+  }
+  impl_ = std::make_unique<Impl>(path);
 }
 Gemm::~Gemm() = default;
 void Gemm::Run(const MatmulArgs& args) { impl_->Run(args); }
+void Gemm::WeightsChanged() { impl_->WeightsChanged(); }
 int64_t Gemm::PlanBytes(const StepShape& shape) {
-  if (!shape.bf16 || CpuHasBf16()) return 0;
+  // Packed weights: one copy for the forward products and one for the backward.
+  const int64_t packed =
+      ActiveIsa() != Isa::kAvx512 || (shape.bf16 && !CpuHasBf16())
+          ? 0
+          : shape.matmul_elements * (shape.bf16 ? 2 : 4) * (shape.training ? 2 : 1);
+  if (!shape.bf16 || CpuHasBf16()) return packed;
   // Both operands widened at their largest: an activation beside an activation or a weight.
   const int64_t rows = shape.batch * shape.time;
   const int64_t qkv = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;

@@ -1,9 +1,17 @@
 // Matrix products of the CPU backend, by oneDNN.
 //
 // A product is cut into tiles of rows of C by its sizes alone, and each tile is one single-threaded
-// call: so results do not depend on the number of threads. bf16 operands go to oneDNN's bf16 matmul
-// where the CPU multiplies bf16; elsewhere they are widened (exactly) to fp32 scratch and take the
-// fp32 path: the same products, fp32 sums. Single-threaded object; threads inside.
+// call: so results do not depend on the number of threads. Two paths:
+//
+//   kSgemm       dnnl_sgemm. bf16 operands are widened, exactly, to fp32 scratch: the same
+//   products, fp32
+//                sums. For CPUs without AVX-512.
+//   kPrimitives  matmul primitives, fp32 or bf16. Weights are packed into the layout that a
+//   primitive
+//                likes once after each WeightsChanged. For AVX-512; a product that the library has
+//                no kernel for (bf16 on a CPU without it) takes the other path.
+//
+// Single-threaded object; threads inside.
 
 #ifndef CRIA_MODEL_CPU_GEMM_H_
 #define CRIA_MODEL_CPU_GEMM_H_
@@ -16,10 +24,14 @@ namespace cria::model::cpu {
 
 class Gemm {
  public:
-  Gemm();
+  enum class Path { kAuto, kSgemm, kPrimitives };  // kAuto: by ActiveIsa()
+
+  explicit Gemm(Path path = Path::kAuto);
   ~Gemm();
 
   void Run(const MatmulArgs& args);
+  // Operands marked b_is_weight may have changed.
+  void WeightsChanged();
 
   // Scratch held, in bytes: grows to the largest product seen, then stays.
   int64_t workspace_bytes() const;

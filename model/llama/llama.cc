@@ -32,6 +32,7 @@ StepShape ShapeOf(const LlamaConfig& config, const LlamaOptions& options) {
           .head_dim = config.HeadDim(),
           .ffn = config.ffn,
           .vocab = config.vocab,
+          .matmul_elements = ParameterLayout(config).num_matmul_elements(),
           .head_rows = HeadTileRows(config, options.max_batch * options.max_time),
           .bf16 = ComputeType(options.precision) == DType::kBF16,
           .training = options.training};
@@ -162,6 +163,7 @@ Llama::Llama(const LlamaConfig& config, const LlamaOptions& options, Ops* ops)
 
 void Llama::WeightsChanged() {
   if (b_.compute_weights.data() != b_.weights.data()) ops_->Copy(b_.weights, b_.compute_weights);
+  ops_->WeightsChanged();
 }
 
 void Llama::ZeroGradients() { ops_->Zero(b_.gradients); }
@@ -294,7 +296,7 @@ LossSum Llama::HeadLoss(const TokenBatch& batch, bool backward, float grad_scale
     const int64_t end = std::min(rows, begin + tile_rows);
     const Tensor hidden = b_.final_normed.Rows(begin, end);
     const Tensor logits = b_.logits.Rows(0, end - begin);
-    ops_->Matmul({.a = hidden, .b = head, .c = logits, .transpose_b = true});
+    ops_->Matmul({.a = hidden, .b = head, .c = logits, .transpose_b = true, .b_is_weight = true});
     Tensor dlogits;
     if (backward) dlogits = b_.low_logits.defined() ? b_.low_logits.Rows(0, end - begin) : logits;
     ops_->CrossEntropy({.logits = logits,
@@ -304,7 +306,7 @@ LossSum Llama::HeadLoss(const TokenBatch& batch, bool backward, float grad_scale
                         .grad_scale = grad_scale,
                         .z_loss = options_.z_loss});
     if (!backward) continue;
-    ops_->Matmul({.a = dlogits, .b = head, .c = b_.dnormed.Rows(begin, end)});
+    ops_->Matmul({.a = dlogits, .b = head, .c = b_.dnormed.Rows(begin, end), .b_is_weight = true});
     ops_->Matmul({.a = dlogits,
                   .b = hidden,
                   .c = Gradient(layout_.head(), config_.vocab, config_.dim),
@@ -444,7 +446,8 @@ void Llama::Logits(const TokenBatch& batch, int64_t begin, int64_t end, const Te
   ops_->Matmul({.a = b_.final_normed.Rows(begin, end),
                 .b = W(layout_.head(), config_.vocab, config_.dim),
                 .c = logits,
-                .transpose_b = true});
+                .transpose_b = true,
+                .b_is_weight = true});
 }
 
 }  // namespace cria::model

@@ -43,6 +43,7 @@ class TimingOps final : public model::Ops {
   int64_t WorkspaceBytes(const model::StepShape& shape) const override {
     return ops_->WorkspaceBytes(shape);
   }
+  void WeightsChanged() override { ops_->WeightsChanged(); }
   void Matmul(const model::MatmulArgs& args) override;
   model::Quantized Quantize(const model::QuantizeArgs& args) override;
   void RmsNormForward(const model::RmsNormForwardArgs& args) override;
