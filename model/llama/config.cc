@@ -58,7 +58,8 @@ Status Validate(const LlamaConfig& config, const std::string& where) {
     return InvalidArgumentError(where, ": heads: dim ", config.dim, " is not a multiple of heads ",
                                 config.heads, " (set head_dim to choose it apart)");
   }
-  CRIA_RETURN_IF_ERROR(CheckRange(where, "head_dim", config.HeadDim(), 4096));
+  const int64_t head_dim = config.head_dim != 0 ? config.head_dim : config.HeadDim();
+  CRIA_RETURN_IF_ERROR(CheckRange(where, "head_dim", head_dim, 4096));
   if (config.HeadDim() % 2 != 0) {
     return InvalidArgumentError(where, ": head_dim: ", config.HeadDim(),
                                 " is odd; rotary embedding needs pairs");
