@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "trainer/bench/numerics_bench.h"
 #include "trainer/bench/ops_bench.h"
 #include "trainer/bench/tokenizer_bench.h"
 #include "trainer/bench/train_bench.h"
@@ -66,6 +67,32 @@ Status RunTrain(TrainFlags flags) {
   return RunTrainBench(options, stdout, options.json ? stderr : stdout);
 }
 
+struct NumericsFlags {
+  NumericsBenchOptions options;
+  std::vector<std::string> precisions = model::PrecisionNames();
+};
+
+void AddNumerics(CLI::App* app, NumericsFlags* flags) {
+  NumericsBenchOptions& options = flags->options;
+  app->add_option("config", options.config, "A job's YAML file, or the name of one in configs/jobs")
+      ->capture_default_str();
+  app->add_option("--set", options.set, "key=value over the file")->take_all();
+  app->add_option("--precision", flags->precisions, "Names with commas; default: all")
+      ->delimiter(',')
+      ->check(CLI::IsMember(model::PrecisionNames()));
+  app->add_option("--steps", options.steps, "Optimizer steps of each run")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app->add_flag("--json", options.json, "The result as JSON, all else on standard error");
+}
+
+Status RunNumerics(NumericsFlags flags) {
+  for (const std::string& name : flags.precisions) {
+    flags.options.precisions.push_back(*model::PrecisionFromName(name));
+  }
+  return RunNumericsBench(flags.options, stdout, stderr);
+}
+
 struct OpsFlags {
   OpsBenchOptions options;
   std::string precision = "fp32";
@@ -81,6 +108,8 @@ void AddOps(CLI::App* app, OpsFlags* flags) {
   app->add_option("--reps", options.reps, "Timed rounds")
       ->check(CLI::Range(1, kMaxReps))
       ->capture_default_str();
+  app->add_flag("--cpu-time", options.cpu_time,
+                "Count the time of this process alone: on a busy machine, with one thread");
   app->add_flag("--tiny", options.tiny, "A tiny model, for a test of the benchmark");
   app->add_flag("--json", options.json, "The result as JSON, all else on standard error");
 }
@@ -112,6 +141,10 @@ int Main(int argc, char** argv) {
   CLI::App* const train_app =
       app.add_subcommand("train", "Tokens a second of a training step, beside oneDNN and PyTorch");
   CLI::App* const ops_app = app.add_subcommand("ops", "Each operation's share of that step");
+  NumericsFlags numerics;
+  CLI::App* const numerics_app = app.add_subcommand(
+      "numerics", "Validation loss of each precision beside fp32's, after the same steps");
+  AddNumerics(numerics_app, &numerics);
   TokenizerBenchOptions tokenizer;
   CLI::App* const tokenizer_app = app.add_subcommand(
       "tokenizer", "Encoding and learning a vocabulary, beside other tokenizers");
@@ -127,6 +160,7 @@ int Main(int argc, char** argv) {
   Status status;
   if (*train_app) status = RunTrain(train);
   if (*ops_app) status = RunOps(ops);
+  if (*numerics_app) status = RunNumerics(numerics);
   if (*tokenizer_app) status = RunTokenizerBench(tokenizer);
   if (!status.ok()) std::fprintf(stderr, "cria bench: %s\n", Message(status).c_str());
   return ExitCode(status);

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/cpu.h"
 #include "dnnl.hpp"
 #include "model/llama/parameters.h"
@@ -67,8 +66,11 @@ double TotalFlops(const std::vector<GemmShape>& shapes) {
 
 class GemmBaseline::Impl {
  public:
-  explicit Impl(std::vector<GemmShape> shapes)
-      : shapes_(std::move(shapes)), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+  Impl(std::vector<GemmShape> shapes, Clock* clock)
+      : shapes_(std::move(shapes)),
+        clock_(clock),
+        engine_(dnnl::engine::kind::cpu, 0),
+        stream_(engine_) {
     for (const GemmShape& shape : shapes_) {
       const bool bf16 = UsesBf16(shape);
       a_.Grow(shape.m * shape.k, bf16);
@@ -94,12 +96,12 @@ class GemmBaseline::Impl {
   static bool UsesBf16(const GemmShape& shape) { return shape.bf16 && CpuHasBf16(); }
 
   double TimeSgemm(const GemmShape& s) {
-    const double start = RealClock()->MonotonicSeconds();
+    const double start = clock_->MonotonicSeconds();
     const dnnl_status_t status =
         dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, 1.0f,
                    a_.f32.data(), s.transpose_a ? s.m : s.k, b_.f32.data(),
                    s.transpose_b ? s.k : s.n, 0.0f, c_.f32.data(), s.n);
-    const double seconds = RealClock()->MonotonicSeconds() - start;
+    const double seconds = clock_->MonotonicSeconds() - start;
     CRIA_CHECK_EQ(static_cast<int>(status), static_cast<int>(dnnl_success));
     return seconds;
   }
@@ -117,20 +119,21 @@ class GemmBaseline::Impl {
         {DNNL_ARG_SRC, memory(description.src_desc(), engine_, a_.bf16.data())},
         {DNNL_ARG_WEIGHTS, memory(description.weights_desc(), engine_, b_.bf16.data())},
         {DNNL_ARG_DST, memory(description.dst_desc(), engine_, c)}};
-    const double start = RealClock()->MonotonicSeconds();
+    const double start = clock_->MonotonicSeconds();
     matmul.execute(stream_, arguments);
     stream_.wait();
-    return RealClock()->MonotonicSeconds() - start;
+    return clock_->MonotonicSeconds() - start;
   }
 
   const std::vector<GemmShape> shapes_;
+  Clock* const clock_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   Buffer a_, b_, c_;
 };
 
-GemmBaseline::GemmBaseline(std::vector<GemmShape> shapes)
-    : impl_(std::make_unique<Impl>(std::move(shapes))) {}
+GemmBaseline::GemmBaseline(std::vector<GemmShape> shapes, Clock* clock)
+    : impl_(std::make_unique<Impl>(std::move(shapes), clock)) {}
 GemmBaseline::~GemmBaseline() = default;
 
 const std::vector<GemmShape>& GemmBaseline::shapes() const { return impl_->shapes(); }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "model/llama/config.h"
 
 namespace cria::trainer {
@@ -40,7 +41,8 @@ double TotalFlops(const std::vector<GemmShape>& shapes);
 
 class GemmBaseline {
  public:
-  explicit GemmBaseline(std::vector<GemmShape> shapes);
+  // `clock` stays the caller's.
+  explicit GemmBaseline(std::vector<GemmShape> shapes, Clock* clock = RealClock());
   ~GemmBaseline();
 
   const std::vector<GemmShape>& shapes() const;

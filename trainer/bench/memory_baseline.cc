@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/clock.h"
 #include "base/parallel.h"
 
 namespace cria::trainer {
@@ -13,23 +12,24 @@ constexpr int64_t kFloats = 16 << 20;  // 64 MiB an array
 constexpr int64_t kFloatsPerItem = 1 << 20;
 
 template <typename Body>
-double Seconds(const Body& body) {
-  const double start = RealClock()->MonotonicSeconds();
+double Seconds(Clock* clock, const Body& body) {
+  const double start = clock->MonotonicSeconds();
   ParallelFor(kFloats / kFloatsPerItem, [&](int64_t item) { body(item * kFloatsPerItem); });
-  return RealClock()->MonotonicSeconds() - start;
+  return clock->MonotonicSeconds() - start;
 }
 
 }  // namespace
 
-MemoryBaseline::MemoryBaseline() : a_(kFloats, 1), b_(kFloats, 2), c_(kFloats, 3) {}
+MemoryBaseline::MemoryBaseline(Clock* clock)
+    : clock_(clock), a_(kFloats, 1), b_(kFloats, 2), c_(kFloats, 3) {}
 
 MemoryRates MemoryBaseline::Run(int num_threads) {
   const int before = NumThreads();
   SetNumThreads(num_threads);
-  const double copy_s = Seconds([&](int64_t begin) {
+  const double copy_s = Seconds(clock_, [&](int64_t begin) {
     std::memcpy(a_.data() + begin, b_.data() + begin, kFloatsPerItem * sizeof(float));
   });
-  const double triad_s = Seconds([&](int64_t begin) {
+  const double triad_s = Seconds(clock_, [&](int64_t begin) {
     float* const a = a_.data();
     const float* const b = b_.data();
     const float* const c = c_.data();

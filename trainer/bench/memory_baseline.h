@@ -10,6 +10,8 @@
 
 #include <vector>
 
+#include "base/clock.h"
+
 namespace cria::trainer {
 
 // GB/s, every byte read and every byte written counted once.
@@ -20,12 +22,14 @@ struct MemoryRates {
 
 class MemoryBaseline {
  public:
-  MemoryBaseline();
+  // `clock` stays the caller's.
+  explicit MemoryBaseline(Clock* clock = RealClock());
 
   // Uses `num_threads` threads and leaves NumThreads() as it was.
   MemoryRates Run(int num_threads);
 
  private:
+  Clock* const clock_;
   std::vector<float> a_, b_, c_;
 };
 

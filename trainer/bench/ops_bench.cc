@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "model/cpu/cpu_ops.h"
 #include "trainer/bench/bench_step.h"
+#include "trainer/bench/cpu_clock.h"
 #include "trainer/bench/gemm_baseline.h"
 #include "trainer/bench/memory_baseline.h"
 #include "trainer/bench/samples.h"
@@ -37,7 +38,8 @@ class OpsBench {
         shape_(options.tiny ? TinyBenchShape() : DefaultBenchShape()),
         batch_(shape_),
         ops_(model::cpu::NewCpuOps()),
-        timing_(ops_.get(), RealClock()) {}
+        clock_(options.cpu_time ? &cpu_clock_ : RealClock()),
+        timing_(ops_.get(), clock_) {}
 
   Status Run() {
     std::fprintf(notes_, "%s\n%s\n%s, %d thread%s\n", CpuName().c_str(),
@@ -50,7 +52,7 @@ class OpsBench {
     timing_.Reset();
     step.Run();  // only to learn the shapes
     MakeGemms();
-    MemoryBaseline memory;
+    MemoryBaseline memory(clock_);
     for (int round = 0; round < options_.reps; ++round) RunRound(&step, &memory);
     return options_.json ? PrintJson() : PrintTable();
   }
@@ -77,15 +79,15 @@ class OpsBench {
       shapes.push_back(*record.gemm);
       shapes.back().count = record.num_calls;
     }
-    gemms_ = std::make_unique<GemmBaseline>(std::move(shapes));
+    gemms_ = std::make_unique<GemmBaseline>(std::move(shapes), clock_);
     gemms_->Run(threads_);
   }
 
   void RunRound(BenchStep* step, MemoryBaseline* memory) {
     timing_.Reset();
-    const double start = RealClock()->MonotonicSeconds();
+    const double start = clock_->MonotonicSeconds();
     step->Run();
-    step_s_.Add(RealClock()->MonotonicSeconds() - start);
+    step_s_.Add(clock_->MonotonicSeconds() - start);
     const std::vector<double> gemm_s = gemms_->Run(threads_);
     double all_gemms_s = 0;
     for (size_t i = 0; i < gemm_s.size(); ++i) {
@@ -187,6 +189,8 @@ class OpsBench {
   const BenchShape shape_;
   BenchBatch batch_;
   const std::unique_ptr<model::Ops> ops_;
+  CpuClock cpu_clock_;
+  Clock* const clock_;
   TimingOps timing_;
   std::unique_ptr<GemmBaseline> gemms_;
   std::map<std::string, size_t> gemm_index_;

@@ -18,8 +18,9 @@ struct OpsBenchOptions {
   model::Precision precision = model::Precision::kFp32;
   int threads = 0;  // 0: as many as NumThreads()
   int reps = 5;
-  bool tiny = false;  // a model for testing the benchmark itself
-  bool json = false;  // the result as JSON on `out`, everything else on `notes`
+  bool cpu_time = false;  // time of the process alone: a busy machine, one thread
+  bool tiny = false;      // a model for testing the benchmark itself
+  bool json = false;      // the result as JSON on `out`, everything else on `notes`
 };
 
 // Writes the result to `out` and progress to `notes`. Internal when the verification fails.
