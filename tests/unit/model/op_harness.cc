@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "model/cpu/cpu_ops.h"
 
@@ -115,9 +116,57 @@ bool TestTensor::guards_intact() const {
   return true;
 }
 
-double Tolerance(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 3e-6; }
+std::vector<TestTensor> OnAnyThreads(const Backend& backend,
+                                     const std::function<std::vector<TestTensor>(Ops&)>& run) {
+  const int num_threads = NumThreads();
+  std::vector<TestTensor> first;
+  for (const int threads : {2, 1, 3}) {
+    SetNumThreads(threads);
+    const std::unique_ptr<Ops> ops = backend.make();
+    std::vector<TestTensor> outputs = run(*ops);
+    if (first.empty()) first = outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      EXPECT_TRUE(outputs[i].bytes() == first[i].bytes())
+          << "output " << i << ": " << threads << " threads give other bits than 2";
+    }
+  }
+  SetNumThreads(num_threads);
+  return first;
+}
 
 namespace {
+
+// By operation: the error of an fp32 result and of a bf16 one, relative to the largest value; and
+// the least value to relate to, where results are what is left when terms of size one cancel.
+// bf16: half a step of a number is up to 2^-8 of it. fp32: a few steps of 2^-24, more where many
+// terms of both signs are summed.
+struct ToleranceRow {
+  Op op;
+  double f32, bf16, least;
+};
+constexpr double kHalfStep = 0x1.02p-8;  // and a little for fp32's own error before the rounding
+constexpr ToleranceRow kTolerances[] = {
+    {Op::kMatmul, 2e-6, kHalfStep, 0},
+    {Op::kRmsNorm, 1e-6, kHalfStep, 0},
+    {Op::kRmsNormBackward, 2e-6, kHalfStep, 0.1},
+    {Op::kRope, 2e-7, kHalfStep, 0},
+    {Op::kAttention, 2e-6, kHalfStep, 0},
+    {Op::kAttentionBackward, 4e-6, 2 * kHalfStep, 1},  // its input `out` is rounded as well
+    {Op::kSwiglu, 5e-7, kHalfStep, 0},
+    {Op::kSwigluBackward, 5e-7, kHalfStep, 0},
+    {Op::kEmbedding, 2e-7, kHalfStep, 0},
+    {Op::kCrossEntropy, 1e-6, kHalfStep, 0},
+    {Op::kCrossEntropyBackward, 1e-6, kHalfStep, 0.1},
+    {Op::kAdamW, 1e-6, kHalfStep, 0.1},
+    {Op::kSumOfSquares, 1e-12, kHalfStep, 0},
+};
+
+const ToleranceRow& RowOf(Op op) {
+  for (const ToleranceRow& row : kTolerances) {
+    if (row.op == op) return row;
+  }
+  CRIA_CHECK(false, "no tolerance for operation ", static_cast<int>(op));
+}
 
 double LargestMagnitude(const std::vector<double>& values) {
   double largest = 1e-30;
@@ -127,11 +176,16 @@ double LargestMagnitude(const std::vector<double>& values) {
 
 }  // namespace
 
-void ExpectClose(const TestTensor& got, const std::vector<double>& want, const std::string& what,
-                 double slack) {
+double Tolerance(Op op, DType dtype) {
+  return dtype == DType::kBF16 ? RowOf(op).bf16 : RowOf(op).f32;
+}
+
+void ExpectClose(Op op, const TestTensor& got, const std::vector<double>& want,
+                 const std::string& what) {
   ASSERT_EQ(static_cast<int64_t>(want.size()), got.rows() * got.cols()) << what;
   EXPECT_TRUE(got.guards_intact()) << what << ": written beyond a row";
-  const double limit = Tolerance(got.dtype()) * slack * LargestMagnitude(want);
+  const double limit =
+      Tolerance(op, got.dtype()) * std::max(LargestMagnitude(want), RowOf(op).least);
   double worst = 0;
   size_t at = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -147,27 +201,29 @@ void ExpectClose(const TestTensor& got, const std::vector<double>& want, const s
                           << got.cols() << ", wanted " << want[at];
 }
 
-void ExpectGradient(const TestTensor& got, const std::vector<double>& x,
+double NumericGradient(const std::vector<double>& x, size_t i,
+                       const std::function<double(const std::vector<double>&)>& loss) {
+  constexpr double kStep = 1e-3;
+  std::vector<double> moved = x;
+  const auto at = [&](double offset) {
+    moved[i] = x[i] + offset;
+    return loss(moved);
+  };
+  return (8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) / (12 * kStep);
+}
+
+void ExpectGradient(Op op, const TestTensor& got, const std::vector<double>& x,
                     const std::function<double(const std::vector<double>&)>& loss,
-                    const std::string& what, double slack) {
+                    const std::string& what) {
   ASSERT_EQ(static_cast<int64_t>(x.size()), got.rows() * got.cols()) << what;
   EXPECT_TRUE(got.guards_intact()) << what << ": written beyond a row";
   const std::vector<double> gradient = got.values();
-  // A gradient that is zero in exact arithmetic is what is left of terms of size one.
   const double limit =
-      (Tolerance(got.dtype()) * slack + 1e-7) * std::max(LargestMagnitude(gradient), 0.1);
+      (Tolerance(op, got.dtype()) + 1e-7) * std::max(LargestMagnitude(gradient), RowOf(op).least);
   const size_t stride = std::max<size_t>(1, x.size() / 60) | 1;  // odd: visits all columns
   for (size_t i = 0; i < x.size(); i += stride) {
-    // Fourth order: the error is of order h^4, and rounding's about 1e-16 / h.
-    constexpr double kStep = 1e-3;
-    const auto at = [&](double offset) {
-      std::vector<double> moved = x;
-      moved[i] += offset;
-      return loss(moved);
-    };
-    const double numeric =
-        (8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) / (12 * kStep);
-    ASSERT_NEAR(gradient[i], numeric, limit) << what << ": element " << i << " of " << x.size();
+    ASSERT_NEAR(gradient[i], NumericGradient(x, i, loss), limit)
+        << what << ": element " << i << " of " << x.size();
   }
 }
 

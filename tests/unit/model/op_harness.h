@@ -1,10 +1,14 @@
 // What tests of operations share: tensors with their values in double, comparison by one table of
 // tolerances, and numerical gradients of a reference.
 //
-//   TestTensor x = TestTensor::Random(DType::kBF16, 33, 96, /*seed=*/1, /*padding=*/8);
-//   ops.SwigluForward({.gate_up = x.matrix(), .act = act.matrix()});
-//   ExpectClose(act, reference::Swiglu(x.values(), 48), "act");
-//   ExpectGradient(dx, x.values(), loss, "dx");   // loss: a function of x's values in double
+//   const TestTensor x = TestTensor::Random(DType::kBF16, 33, 96, /*seed=*/1, /*padding=*/8);
+//   const auto out = OnAnyThreads(Backends()[0], [&](Ops& ops) {
+//     const TestTensor act(DType::kBF16, 33, 48);
+//     ops.SwigluForward({.gate_up = x.matrix(), .act = act.matrix()});
+//     return std::vector{act};
+//   });
+//   ExpectClose(Op::kSwiglu, out[0], reference::Swiglu(x.values(), 48), "act");
+//   ExpectGradient(Op::kSwiglu, dx, x.values(), loss, "dx");  // loss: of x's values in double
 //
 // Single-threaded. Values are a function of the seed.
 
@@ -51,6 +55,8 @@ class TestTensor {
   std::vector<double> values() const;
   std::vector<int32_t> indices() const;
   bool guards_intact() const;
+  // The memory, guards included: for comparing bits.
+  const std::vector<char>& bytes() const { return memory_; }
 
  private:
   DType dtype_;
@@ -58,18 +64,44 @@ class TestTensor {
   std::vector<char> memory_;
 };
 
-// The largest error that a result of this type may have, relative to the largest value wanted:
-// fp32 after sums of a few hundred terms; bf16 after one rounding.
-double Tolerance(DType dtype);
+// Runs `run` on a new object of the backend with 1, 2 and 3 threads, expects equal bits and returns
+// them. `run` must make its outputs inside.
+std::vector<TestTensor> OnAnyThreads(const Backend& backend,
+                                     const std::function<std::vector<TestTensor>(Ops&)>& run);
 
-// Each element within Tolerance(got.dtype()) * slack * (largest |want|), guards intact.
-void ExpectClose(const TestTensor& got, const std::vector<double>& want, const std::string& what,
-                 double slack = 1);
+// Rows of the table of tolerances.
+enum class Op {
+  kMatmul,
+  kRmsNorm,
+  kRmsNormBackward,
+  kRope,
+  kAttention,
+  kAttentionBackward,
+  kSwiglu,
+  kSwigluBackward,
+  kEmbedding,
+  kCrossEntropy,
+  kCrossEntropyBackward,
+  kAdamW,
+  kSumOfSquares,
+};
+
+// The largest error that a result of this type may have, relative to the largest value wanted.
+double Tolerance(Op op, DType dtype);
+
+// Each element within Tolerance(op, got.dtype()) * (largest |want|), guards intact.
+void ExpectClose(Op op, const TestTensor& got, const std::vector<double>& want,
+                 const std::string& what);
 
 // `got` against the numerical gradient of `loss` at `x`, at up to 60 elements spread over x.
-void ExpectGradient(const TestTensor& got, const std::vector<double>& x,
+void ExpectGradient(Op op, const TestTensor& got, const std::vector<double>& x,
                     const std::function<double(const std::vector<double>&)>& loss,
-                    const std::string& what, double slack = 1);
+                    const std::string& what);
+
+// The fourth-order numerical derivative of `loss` along x's element i: off by about 1e-12 of what
+// the loss and its fifth derivative are.
+double NumericGradient(const std::vector<double>& x, size_t i,
+                       const std::function<double(const std::vector<double>&)>& loss);
 
 // sum_i weight_i value_i: makes a loss of an operation's output.
 double Dot(const std::vector<double>& a, const std::vector<double>& b);

@@ -42,6 +42,26 @@ Values RmsNorm(const Values& x, const Values& weight, double eps, Values* rstd) 
   return y;
 }
 
+RmsNormGradients RmsNormBackward(const Values& dy, const Values& x, const Values& weight,
+                                 double eps) {
+  const size_t dim = weight.size();
+  RmsNormGradients gradients{Values(x.size()), Values(dim)};
+  Values rstd;
+  RmsNorm(x, weight, eps, &rstd);
+  for (size_t r = 0; r < rstd.size(); ++r) {
+    double dot = 0;
+    for (size_t d = 0; d < dim; ++d) dot += dy[r * dim + d] * weight[d] * x[r * dim + d];
+    for (size_t d = 0; d < dim; ++d) {
+      const size_t i = r * dim + d;
+      // rstd itself moves by -rstd^3 x / D with x.
+      gradients.dx[i] = rstd[r] * weight[d] * dy[i] -
+                        std::pow(rstd[r], 3) * x[i] * dot / static_cast<double>(dim);
+      gradients.dweight[d] += dy[i] * x[i] * rstd[r];
+    }
+  }
+  return gradients;
+}
+
 Values Rope(const Values& x, const Indices& positions, const Values& cosines, const Values& sines,
             int64_t heads, int64_t head_dim, bool inverse) {
   const int64_t half = head_dim / 2;
@@ -92,6 +112,40 @@ Values Attention(const Values& q, const Values& k, const Values& v, const Indice
   return out;
 }
 
+AttentionGradients AttentionBackward(const Values& dout, const Values& q, const Values& k,
+                                     const Values& v, const Indices& doc_start,
+                                     const AttentionShape& a) {
+  AttentionGradients g{Values(q.size()), Values(k.size()), Values(v.size())};
+  Values lse;
+  const Values out = Attention(q, k, v, doc_start, a, &lse);
+  for (int64_t b = 0; b < a.batch; ++b) {
+    for (int64_t h = 0; h < a.heads; ++h) {
+      const int64_t group = h / (a.heads / a.kv_heads);
+      for (int64_t t = 0; t < a.time; ++t) {
+        const int64_t query = ((b * a.time + t) * a.heads + h) * a.head_dim;
+        double delta = 0;  // sum over s of p_ts dp_ts
+        for (int64_t i = 0; i < a.head_dim; ++i) delta += dout[query + i] * out[query + i];
+        for (int64_t s = doc_start[b * a.time + t]; s <= t; ++s) {
+          const int64_t key = ((b * a.time + s) * a.kv_heads + group) * a.head_dim;
+          double dot = 0, dp = 0;
+          for (int64_t i = 0; i < a.head_dim; ++i) {
+            dot += q[query + i] * k[key + i];
+            dp += dout[query + i] * v[key + i];
+          }
+          const double p = std::exp(dot * a.scale - lse[(b * a.heads + h) * a.time + t]);
+          const double ds = p * (dp - delta) * a.scale;
+          for (int64_t i = 0; i < a.head_dim; ++i) {
+            g.dq[query + i] += ds * k[key + i];
+            g.dk[key + i] += ds * q[query + i];
+            g.dv[key + i] += p * dout[query + i];
+          }
+        }
+      }
+    }
+  }
+  return g;
+}
+
 Values Swiglu(const Values& gate_up, int64_t ffn) {
   const int64_t rows = static_cast<int64_t>(gate_up.size()) / (2 * ffn);
   Values act = Zeros(rows * ffn);
@@ -104,12 +158,34 @@ Values Swiglu(const Values& gate_up, int64_t ffn) {
   return act;
 }
 
+Values SwigluBackward(const Values& dact, const Values& gate_up, int64_t ffn) {
+  Values dgate_up(gate_up.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(dact.size()); ++i) {
+    const int64_t at = i / ffn * 2 * ffn + i % ffn;
+    const double gate = gate_up[at];
+    const double sigmoid = 1 / (1 + std::exp(-gate));
+    dgate_up[at] = dact[i] * gate_up[at + ffn] * (sigmoid + gate * sigmoid * (1 - sigmoid));
+    dgate_up[at + ffn] = dact[i] * gate * sigmoid;
+  }
+  return dgate_up;
+}
+
 Values Embedding(const Indices& tokens, const Values& table, int64_t dim) {
   Values out;
   for (const int32_t token : tokens) {
     out.insert(out.end(), table.begin() + token * dim, table.begin() + (token + 1) * dim);
   }
   return out;
+}
+
+Values EmbeddingBackward(const Indices& tokens, const Values& dout, int64_t vocab, int64_t dim) {
+  Values dtable = Zeros(vocab * dim);
+  for (size_t r = 0; r < tokens.size(); ++r) {
+    for (int64_t d = 0; d < dim; ++d) {
+      dtable[tokens[r] * dim + d] += dout[static_cast<int64_t>(r) * dim + d];
+    }
+  }
+  return dtable;
 }
 
 Values CrossEntropy(const Values& logits, const Indices& targets, int64_t vocab, double z_loss) {
@@ -126,6 +202,22 @@ Values CrossEntropy(const Values& logits, const Indices& targets, int64_t vocab,
   return losses;
 }
 
+Values CrossEntropyBackward(const Values& logits, const Indices& targets, int64_t vocab,
+                            double z_loss, double grad_scale) {
+  Values dlogits(logits.size());
+  const Values losses = CrossEntropy(logits, targets, vocab, 0);
+  for (size_t r = 0; r < targets.size(); ++r) {
+    if (targets[r] < 0) continue;
+    const int64_t row = static_cast<int64_t>(r) * vocab;
+    const double lse = losses[r] + logits[row + targets[r]];
+    for (int64_t v = 0; v < vocab; ++v) {
+      const double p = std::exp(logits[row + v] - lse);
+      dlogits[row + v] = grad_scale * (p - (v == targets[r] ? 1 : 0) + 2 * z_loss * lse * p);
+    }
+  }
+  return dlogits;
+}
+
 void AdamW(const AdamWSettings& s, const Values& grad, Values* weight, Values* m, Values* v) {
   for (size_t i = 0; i < grad.size(); ++i) {
     const double g = grad[i] * s.grad_scale;
@@ -135,6 +227,12 @@ void AdamW(const AdamWSettings& s, const Values& grad, Values* weight, Values* m
     const double v_hat = (*v)[i] / (1 - std::pow(s.beta2, static_cast<double>(s.step)));
     (*weight)[i] -= s.lr * (m_hat / (std::sqrt(v_hat) + s.eps) + s.weight_decay * (*weight)[i]);
   }
+}
+
+double SumOfSquares(const Values& x) {
+  double sum = 0;
+  for (const double value : x) sum += value * value;
+  return sum;
 }
 
 Values Quantize(const QuantizeSpec& spec, const Values& x, int64_t rows, int64_t cols) {
