@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "trainer/data/data_tokenizer.h"
 #include "trainer/data/prepare.h"
 
 namespace cria::trainer {
@@ -46,12 +47,7 @@ StatusOr<JobData> PrepareJob(const TrainConfig& config, std::FILE* progress,
   }
   CRIA_ASSIGN_OR_RETURN(TokenDataset train, TokenDataset::Open(dir, "train"));
   CRIA_ASSIGN_OR_RETURN(TokenDataset val, TokenDataset::Open(dir, "val"));
-  CRIA_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(JoinPath(dir, kTokenizerFile)));
-  if (tokenizer.Fingerprint() != train.manifest().tokenizer_fingerprint) {
-    return DataLossError(JoinPath(dir, kTokenizerFile), ": its fingerprint ",
-                         tokenizer.Fingerprint(), " is not the manifest's ",
-                         train.manifest().tokenizer_fingerprint);
-  }
+  CRIA_ASSIGN_OR_RETURN(Tokenizer tokenizer, LoadDataTokenizer(dir, train.manifest()));
   return JobData{dir, std::move(tokenizer), std::move(train), std::move(val)};
 }
 

@@ -6,7 +6,9 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "trainer/loop/resume_checks.h"
 
 namespace cria::trainer {
 
@@ -17,8 +19,8 @@ TrainLoop::TrainLoop(const TrainConfig& config, const TrainLoopOptions& options)
       batches_(config.Batches()),
       config_yaml_(WriteTrainConfig(config)),
       model_(config.model, config.LlamaOptions(), options.ops),
-      optimizer_(model_.layout(), config.AdamW(), options.ops),
-      printer_(options.progress, options.clock) {
+      optimizer_(model_.layout(), config.AdamW(), options.ops) {
+  if (options.progress != nullptr) printer_.emplace(options.progress, options.clock);
   model::InitializeParameters(model_.layout(), static_cast<uint64_t>(config.seed),
                               model_.weights());
   model_.WeightsChanged();
@@ -37,8 +39,8 @@ Status TrainLoop::Open(const TokenDataset* train, const TokenDataset* val) {
                                 train->manifest().vocab_size);
   }
   val_stream_.emplace(val, BatchStream::Options{.seq = config_.train.seq, .shuffle = false});
-  CRIA_RETURN_IF_ERROR(MakeDirs(options_.out_dir));
-  return WriteFileAtomic(JoinPath(options_.out_dir, "config.yaml"), config_yaml_);
+  cursor_.data_fingerprint = DataFingerprint(train->manifest(), config_.data.shuffle);
+  return OkStatus();
 }
 
 Status TrainLoop::Resume(const std::string& checkpoint_dir) {
@@ -57,12 +59,23 @@ Status TrainLoop::Resume(const std::string& checkpoint_dir) {
     return InvalidArgumentError(checkpoint_dir, ": ", state.tokens, " tokens after ", state.samples,
                                 " sequences; the job's train.seq is ", config_.train.seq);
   }
+  CRIA_RETURN_IF_ERROR(CheckSameModel(state.config_yaml, config_yaml_, checkpoint_dir));
+  const int64_t data_fingerprint = cursor_.data_fingerprint;
   CRIA_ASSIGN_OR_RETURN(cursor_, RestoreTrainState(checkpoint, &model_, &optimizer_));
+  if (cursor_.data_fingerprint != data_fingerprint) {
+    return InvalidArgumentError(checkpoint_dir, ": it was trained on other data (fingerprint ",
+                                cursor_.data_fingerprint, ", the job's ", data_fingerprint, ")");
+  }
   summary_.checkpoint_dir = checkpoint_dir;
   return OkStatus();
 }
 
-StatusOr<TrainSummary> TrainLoop::Run() {
+Status TrainLoop::OpenRunFolder() {
+  CRIA_RETURN_IF_ERROR(MakeDirs(options_.out_dir));
+  // In this order, a kill in between leaves the run as it was before, or one that goes on from
+  // here.
+  CRIA_RETURN_IF_ERROR(SetAsideNewerCheckpoints(options_.out_dir, cursor_.step));
+  CRIA_RETURN_IF_ERROR(WriteFileAtomic(JoinPath(options_.out_dir, "config.yaml"), config_yaml_));
   CRIA_ASSIGN_OR_RETURN(
       metrics_, MetricsLog::Open(JoinPath(options_.out_dir, "metrics.jsonl"), cursor_.step));
   if (config_.tensorboard) {
@@ -70,6 +83,11 @@ StatusOr<TrainSummary> TrainLoop::Run() {
                           TensorBoardWriter::Create(JoinPath(options_.out_dir, "tensorboard"),
                                                     cursor_.step, options_.clock));
   }
+  return OkStatus();
+}
+
+StatusOr<TrainSummary> TrainLoop::Run() {
+  CRIA_RETURN_IF_ERROR(OpenRunFolder());
   const double start = options_.clock->MonotonicSeconds();
   const int64_t first_step = cursor_.step;
   int64_t saved_step = summary_.checkpoint_dir.empty() ? -1 : cursor_.step;
@@ -91,7 +109,7 @@ StatusOr<TrainSummary> TrainLoop::Run() {
     if (!result.bad.empty()) {
       ++summary_.skipped_steps;
       ++cursor_.bad_steps_in_row;
-      printer_.Finish();
+      if (printer_) printer_->Finish();
       LogWarning("step ", step, " skipped: ", result.bad, " is not finite (",
                  cursor_.bad_steps_in_row, " of ", config_.train.max_bad_steps, " in a row)");
       if (cursor_.bad_steps_in_row >= config_.train.max_bad_steps) {
@@ -112,7 +130,7 @@ StatusOr<TrainSummary> TrainLoop::Run() {
       saved_step = step;
     }
   }
-  printer_.Finish();
+  if (printer_) printer_->Finish();
   CRIA_RETURN_IF_ERROR(failure);
   summary_.stopped = cursor_.step < config_.steps;
   if (saved_step != cursor_.step && cursor_.step > 0) CRIA_RETURN_IF_ERROR(Save());
@@ -214,7 +232,7 @@ Status TrainLoop::Record(const StepResult& result, int64_t batch_size, double se
   }
   if (m.val_loss) summary_.val_loss = m.val_loss;
   CRIA_RETURN_IF_ERROR(metrics_->Append(m));
-  if (options_.progress != nullptr) printer_.Print(m);
+  if (printer_) printer_->Print(m);
   if (!tensorboard_) return OkStatus();
   std::vector<std::pair<std::string, double>> scalars = {{"train/loss", m.loss},
                                                          {"train/lr", m.lr},

@@ -63,10 +63,12 @@ class TrainLoop {
  public:
   TrainLoop(const TrainConfig& config, const TrainLoopOptions& options);
 
-  // Opens the splits and the files of the run. `val` may be empty: then nothing is evaluated.
+  // Opens the splits. `val` may be empty: then nothing is evaluated. Writes nothing.
   Status Open(const TokenDataset* train, const TokenDataset* val);
   // Goes on from a checkpoint folder, which must be of the same model, data and batches.
   Status Resume(const std::string& checkpoint_dir);
+  // Writes the run's folder from here on. Checkpoints of later steps, of a branch that this run
+  // leaves, are set aside (resume_checks.h).
   StatusOr<TrainSummary> Run();
 
   model::Llama* model() { return &model_; }
@@ -78,6 +80,7 @@ class TrainLoop {
     std::string bad;  // what was not finite; empty when all was
   };
 
+  Status OpenRunFolder();
   StepResult RunStep(int64_t step, int64_t batch_size);
   // The first thing that is not finite, or empty.
   std::string FindBad(double loss, const GradientNorm& norm) const;
@@ -99,7 +102,7 @@ class TrainLoop {
   Batch batch_, val_batch_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;
-  ProgressPrinter printer_;
+  std::optional<ProgressPrinter> printer_;
   double step_seconds_ = 0;  // smoothed
   TrainSummary summary_;
 };

@@ -8,6 +8,7 @@ namespace {
 
 constexpr char kOptimizerSteps[] = "optimizer_steps";
 constexpr char kBadStepsInRow[] = "bad_steps_in_row";
+constexpr char kDataFingerprint[] = "data_fingerprint";
 constexpr char kFp8Prefix[] = "fp8.";
 
 std::string_view BytesOf(const model::Tensor& values, const model::Parameter& parameter) {
@@ -72,6 +73,7 @@ Status SaveTrainState(const std::string& checkpoints_dir, const Cursor& cursor, 
   state.config_yaml = config_yaml;
   state.scalars[kOptimizerSteps] = static_cast<double>(optimizer.num_steps());
   state.scalars[kBadStepsInRow] = static_cast<double>(cursor.bad_steps_in_row);
+  state.scalars[kDataFingerprint] = static_cast<double>(cursor.data_fingerprint);
   return SaveCheckpoint(checkpoints_dir, state, tensors);
 }
 
@@ -92,6 +94,8 @@ StatusOr<Cursor> RestoreTrainState(const LoadedCheckpoint& checkpoint, model::Ll
                         Counter(checkpoint.state(), kOptimizerSteps, checkpoint.dir()));
   CRIA_ASSIGN_OR_RETURN(const int64_t bad_steps,
                         Counter(checkpoint.state(), kBadStepsInRow, checkpoint.dir()));
+  CRIA_ASSIGN_OR_RETURN(const int64_t data_fingerprint,
+                        Counter(checkpoint.state(), kDataFingerprint, checkpoint.dir()));
   for (const model::Parameter& p : model->layout().parameters()) {
     const auto copy = [&](CheckpointPart part, const std::string& name, const model::Tensor& to) {
       return checkpoint.CopyTo(part, name, StDtype::kF32, p.shape(),
@@ -107,7 +111,8 @@ StatusOr<Cursor> RestoreTrainState(const LoadedCheckpoint& checkpoint, model::Ll
   return Cursor{.step = checkpoint.state().step,
                 .samples = checkpoint.state().samples,
                 .tokens = checkpoint.state().tokens,
-                .bad_steps_in_row = bad_steps};
+                .bad_steps_in_row = bad_steps,
+                .data_fingerprint = data_fingerprint};
 }
 
 }  // namespace cria::trainer

@@ -22,6 +22,7 @@ struct Cursor {
   int64_t samples = 0;  // sequences taken from the stream
   int64_t tokens = 0;
   int64_t bad_steps_in_row = 0;
+  int64_t data_fingerprint = 0;  // of the training split, 53 bits
 };
 
 Status SaveTrainState(const std::string& checkpoints_dir, const Cursor& cursor, uint64_t seed,
