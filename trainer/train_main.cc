@@ -168,11 +168,12 @@ Status RunTrain(const Flags& flags) {
                           .progress = stderr,
                           .peak_flops = peak});
   CRIA_RETURN_IF_ERROR(loop.Open(&data.train, &data.val));
-  CRIA_RETURN_IF_ERROR(data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json")));
   if (!checkpoint.empty()) {
     CRIA_RETURN_IF_ERROR(loop.Resume(checkpoint));
     LogInfo("going on from ", checkpoint);
   }
+  CRIA_RETURN_IF_ERROR(MakeDirs(out_dir));
+  CRIA_RETURN_IF_ERROR(data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json")));
   CRIA_ASSIGN_OR_RETURN(const TrainSummary summary, loop.Run());
   PrintSummary(summary, plan, out_dir);
   if (summary.stopped) {
