@@ -1,0 +1,65 @@
+// An Ops that hands every operation to another one: the base of wrappers that watch or spoil some.
+//
+//   class CountingOps : public ForwardingOps {
+//    public:
+//     using ForwardingOps::ForwardingOps;
+//     void Matmul(const model::MatmulArgs& args) override { ++count; ForwardingOps::Matmul(args); }
+//   };
+//
+// Single-threaded; the wrapped Ops is borrowed.
+
+#ifndef CRIA_TESTS_SUPPORT_FORWARDING_OPS_H_
+#define CRIA_TESTS_SUPPORT_FORWARDING_OPS_H_
+
+#include "model/ops.h"
+
+namespace cria {
+
+class ForwardingOps : public model::Ops {
+ public:
+  explicit ForwardingOps(model::Ops* ops) : ops_(ops) {}
+
+  int64_t WorkspaceBytes(const model::StepShape& shape) const override {
+    return ops_->WorkspaceBytes(shape);
+  }
+  void WeightsChanged() override { ops_->WeightsChanged(); }
+  void Matmul(const model::MatmulArgs& args) override { ops_->Matmul(args); }
+  model::Quantized Quantize(const model::QuantizeArgs& args) override {
+    return ops_->Quantize(args);
+  }
+  void RmsNormForward(const model::RmsNormForwardArgs& args) override {
+    ops_->RmsNormForward(args);
+  }
+  void RmsNormBackward(const model::RmsNormBackwardArgs& args) override {
+    ops_->RmsNormBackward(args);
+  }
+  void Rope(const model::RopeArgs& args) override { ops_->Rope(args); }
+  void AttentionForward(const model::AttentionForwardArgs& args) override {
+    ops_->AttentionForward(args);
+  }
+  void AttentionBackward(const model::AttentionBackwardArgs& args) override {
+    ops_->AttentionBackward(args);
+  }
+  void SwigluForward(const model::SwigluForwardArgs& args) override { ops_->SwigluForward(args); }
+  void SwigluBackward(const model::SwigluBackwardArgs& args) override {
+    ops_->SwigluBackward(args);
+  }
+  void EmbeddingForward(const model::EmbeddingForwardArgs& args) override {
+    ops_->EmbeddingForward(args);
+  }
+  void EmbeddingBackward(const model::EmbeddingBackwardArgs& args) override {
+    ops_->EmbeddingBackward(args);
+  }
+  void CrossEntropy(const model::CrossEntropyArgs& args) override { ops_->CrossEntropy(args); }
+  void AdamW(const model::AdamWArgs& args) override { ops_->AdamW(args); }
+  double SumOfSquares(const model::Tensor& x) override { return ops_->SumOfSquares(x); }
+  void Zero(const model::Tensor& x) override { ops_->Zero(x); }
+  void Copy(const model::Tensor& from, const model::Tensor& to) override { ops_->Copy(from, to); }
+
+ private:
+  model::Ops* const ops_;
+};
+
+}  // namespace cria
+
+#endif  // CRIA_TESTS_SUPPORT_FORWARDING_OPS_H_
