@@ -132,8 +132,10 @@ Linears Llama::AllocateLinears(const LlamaConfig& config, const LlamaOptions& op
   }
   const int64_t qkv_dim = config.QDim() + 2 * config.KvDim();
   const int64_t widest = std::max({qkv_dim, 2 * config.ffn, config.dim, config.QDim()});
+  // Of [qkv, dim], [dim, q], [2 ffn, dim] and [dim, ffn] the largest.
+  const int64_t largest_weight = config.dim * std::max(qkv_dim, 2 * config.ffn);
   return Linears(ops, options.precision, names, options.max_batch * options.max_time * widest,
-                 widest * std::max({config.dim, config.QDim(), config.ffn}), arena);
+                 largest_weight, arena);
 }
 
 MemoryPlan Llama::Plan(const LlamaConfig& config, const LlamaOptions& options, const Ops& ops) {
