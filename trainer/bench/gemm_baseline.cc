@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <dnnl.hpp>
 
 #include "base/check.h"
 #include "base/cpu.h"
-#include "dnnl.hpp"
 #include "model/llama/parameters.h"
 
 namespace cria::trainer {

@@ -92,9 +92,10 @@ TEST(SafetensorsReadTest, AcceptsScalarsAndZeroSizedDimensions) {
 
 // The reference ignores what it does not know inside a tensor's object.
 TEST(SafetensorsReadTest, SkipsUnknownFieldsOfATensor) {
-  const auto file = OpenBytes(FileWith(
-      R"({"w":{"x":[1,{"y":[]}],"dtype":"U8","n":null,"o":{"dtype":3},"shape":[1],"data_offsets":[0,1]}})",
-      1));
+  const auto file =
+      OpenBytes(FileWith(R"({"w":{"x":[1,{"y":[]}],"dtype":"U8","n":null,"o":{"dtype":3},)"
+                         R"("shape":[1],"data_offsets":[0,1]}})",
+                         1));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tensors().size(), 1u);
 }
