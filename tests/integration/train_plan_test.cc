@@ -1,0 +1,82 @@
+// What a job will need, said without allocating it, and what it then uses.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "base/file.h"
+#include "tests/integration/train_command.h"
+#include "tests/support/process.h"
+#include "tests/support/tiny_run.h"
+
+namespace cria {
+namespace {
+
+TEST(TrainPlanTest, NamesTheParametersOfTheLargeModels) {
+  for (const auto& [name, parameters] :
+       {std::pair("llama3_8b",
+                  "parameters 8030261248 (8.03 B): 32 layers, dim 4096, 32 heads (8 kv)"),
+        std::pair("llama3_70b", "parameters 70553706496 (70.55 B): 80 layers"),
+        std::pair("llama3_405b", "parameters 405853388800 (405.85 B): 126 layers")}) {
+    const Ended ended = RunProcess({kTrainProgram, name, "--plan"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_NE(ended.out.find(parameters), std::string::npos) << ended.out;
+    for (const char* what :
+         {"flops a token", "weights (fp32)", "gradients", "optimizer", "activations", "total"}) {
+      EXPECT_NE(ended.out.find(what), std::string::npos) << what;
+    }
+    EXPECT_EQ(ended.err, "");
+  }
+}
+
+TEST(TrainPlanTest, AnyModelCanBePlannedByFlags) {
+  const std::string out = JoinPath(FreshDir("plan"), "out");
+  const Ended ended = RunProcess(TrainArgs(out, {"--plan"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("2 layers, dim 32, 4 heads (2 kv) of 8, ffn 48, vocabulary 300, tied"),
+            std::string::npos)
+      << ended.out;
+  EXPECT_FALSE(Exists(out)) << "a plan writes nothing";
+}
+
+// A number and its unit in front of `word`: "memory: 131.2 MiB planned, 130.9 MiB used".
+double BytesBefore(const std::string& text, const std::string& word) {
+  const size_t line = text.find("\nmemory: ");
+  const size_t at = text.find(word, line);
+  if (line == std::string::npos || at == std::string::npos) return NAN;
+  size_t begin = text.find_last_of(":,", at) + 1;
+  double value = 0;
+  char unit[8] = "";
+  if (std::sscanf(text.c_str() + begin, "%lf %7s", &value, unit) != 2) return NAN;
+  const std::string u = unit;
+  return value * (u == "GiB" ? 1024.0 * 1024 * 1024 : u == "MiB" ? 1024.0 * 1024 : 1024.0);
+}
+
+class MemoryPlanTest : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, MemoryPlanTest,
+                         testing::Values(std::pair("fp32", "none"), std::pair("bf16", "none"),
+                                         std::pair("fp32", "full"),
+                                         std::pair("fp8_tensorwise", "selective")),
+                         [](const auto& info) {
+                           return std::string(info.param.first) + "_" + info.param.second;
+                         });
+
+TEST_P(MemoryPlanTest, IsWithinFivePercentOfWhatIsUsed) {
+  const auto [precision, recompute] = GetParam();
+  const std::string out = FreshDir("memory");
+  const Ended ended = RunProcess(
+      TrainArgs(out, {"--steps", "2"},
+                {StrCat("precision=", precision), StrCat("train.recompute=", recompute),
+                 "train.warmup=1", "model.layers=6", "model.dim=512", "model.heads=8",
+                 "model.kv_heads=4", "model.ffn=1024", "model.max_positions=256", "train.seq=64",
+                 "train.batch=4", "train.micro_batch=4", "train.eval_samples=1"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const double planned = BytesBefore(ended.out, " planned");
+  const double used = BytesBefore(ended.out, " used");
+  EXPECT_GT(used, 100e6) << ended.out;
+  EXPECT_NEAR(planned / used, 1, 0.05) << ended.out;
+}
+
+}  // namespace
+}  // namespace cria
