@@ -3,14 +3,15 @@
 // maximum and sum per row and saves their log-sum-exp, from which the backward pass computes the
 // probabilities again.
 //
-//                 keys ->                     An item of the forward pass is a chunk of
-//                 kAttentionChunk
-//   queries   #                               queries of one head: K and V tiles are converted to
-//   fp32
-//      |      # #                             (and K transposed) once for the whole chunk. An item
-//      of the v      # # #    # = a tile computed    backward pass is a kv head of a sequence: it
-//      alone adds to
-//             # # # #                         its dK and dV, in a fixed order.
+//              keys ->
+//   queries    #              # = a tile that is computed
+//      |       # #
+//      v       # # #
+//              # # # #
+//
+// An item of the forward pass is a chunk of kAttentionChunk queries of one head: tiles of K and V
+// are converted to fp32 (and K transposed) once for the whole chunk. An item of the backward pass
+// is a kv head of a sequence: it alone adds to its dK and dV, in a fixed order.
 //
 // Tiles beyond the diagonal, or wholly before each row's document, are not computed.
 
@@ -25,6 +26,13 @@ namespace cria::model::cpu::CRIA_ISA {
 namespace {
 
 constexpr int64_t kTile = kAttentionTile;
+
+// Rows that are done at once of a tile on the diagonal, where each sees only the keys up to its
+// own: 24 + 24 + 16 rows leave out a third of the tile's work.
+constexpr int64_t kDiagonalRows = 24;
+
+// Columns of scores are computed in pairs of vectors.
+int64_t RoundColumns(int64_t n) { return (n + 2 * kLanes - 1) / (2 * kLanes) * (2 * kLanes); }
 
 // to[rows, padded] = from[rows, columns] as fp32, zeros to the right.
 void LoadRows(const Tensor& from, int64_t row, int64_t rows, int64_t column, int64_t columns,
@@ -79,35 +87,28 @@ Visible VisibleKeys(int64_t query, int64_t doc_start, int64_t key_begin, int64_t
           .last = std::clamp<int64_t>(query + 1 - key_begin, 0, keys)};
 }
 
-// Scores outside [first, last) become -infinity; all kTile columns of the row are defined
-// afterwards.
-void MaskRow(float* scores, Visible visible) {
+// Of the first `columns` scores, those outside [first, last) become -infinity.
+void MaskRow(float* scores, Visible visible, int64_t columns) {
   constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
   for (int64_t j = 0; j < visible.first; ++j) scores[j] = kMinusInfinity;
-  for (int64_t j = visible.last; j < kTile; ++j) scores[j] = kMinusInfinity;
+  for (int64_t j = visible.last; j < columns; ++j) scores[j] = kMinusInfinity;
 }
 
-// One row of a tile in the running softmax: scores become exp(scale * s - max); returns the factor
-// for what was summed before.
-float SoftmaxRow(float* scores, float scale, float* running_max, float* running_sum) {
-  Vec max_v = Load(scores);
-  for (int64_t j = kLanes; j < kTile; j += kLanes) max_v = Max(max_v, Load(scores + j));
-  const float tile_max = MaxLanes(max_v) * scale;
-  const float new_max = std::max(*running_max, tile_max);
-  if (new_max == -std::numeric_limits<float>::infinity()) {  // nothing seen so far
-    std::fill_n(scores, kTile, 0.0f);
-    return 1.0f;
-  }
-  const float factor = std::exp(*running_max - new_max);
+float ScoreMax(const float* scores, int64_t columns) {
+  Vec max = Load(scores);
+  for (int64_t j = kLanes; j < columns; j += kLanes) max = Max(Load(scores + j), max);
+  return MaxLanes(max);
+}
+
+// scores = exp(scale * scores - base); returns their sum.
+float ExpRow(float* scores, float scale, float base, int64_t columns) {
   Vec sum{};
-  for (int64_t j = 0; j < kTile; j += kLanes) {
-    const Vec p = Exp(Load(scores + j) * scale - new_max);
+  for (int64_t j = 0; j < columns; j += kLanes) {
+    const Vec p = Exp(Load(scores + j) * scale - base);
     Store(scores + j, p);
     sum += p;
   }
-  *running_sum = *running_sum * factor + SumLanes(sum);
-  *running_max = new_max;
-  return factor;
+  return SumLanes(sum);
 }
 
 void ScaleRow(float* x, float factor, int64_t padded) {
@@ -167,6 +168,20 @@ class ForwardChunk {
     if (key >= query + rows) return;  // beyond the diagonal
     // Documents only move forward: the first row's document is the oldest of the tile.
     if (doc_start[query] >= key + keys) return;
+    if (key != query) {
+      Rows(row, rows, key, keys, doc_start);
+      return;
+    }
+    for (int64_t r = 0; r < rows; r += kDiagonalRows) {
+      const int64_t some = std::min(kDiagonalRows, rows - r);
+      Rows(row + r, some, key, std::min(keys, r + some), doc_start);
+    }
+  }
+
+  // Rows of the chunk against keys of the tile in k and v.
+  void Rows(int64_t row, int64_t rows, int64_t key, int64_t keys, const int32_t* doc_start) {
+    const int64_t query = begin_ + row;
+    const int64_t columns = RoundColumns(keys);
     TileMatmul({.a = q_ + row * padded_,
                 .a_row_stride = padded_,
                 .a_column_stride = 1,
@@ -175,16 +190,16 @@ class ForwardChunk {
                 .c = scores_,
                 .c_stride = kTile,
                 .m = rows,
-                .n = kTile,
+                .n = columns,
                 .k = op_.head_dim,
                 .accumulate = false});
     for (int64_t r = 0; r < rows; ++r) {
-      float* scores = scores_ + r * kTile;
       const Visible visible = VisibleKeys(query + r, doc_start[query + r], key, keys);
-      if (visible.first > 0 || visible.last < kTile) MaskRow(scores, visible);
-      const float factor = SoftmaxRow(scores, op_.scale, &max_[row + r], &sum_[row + r]);
-      if (factor != 1.0f) ScaleRow(out_ + (row + r) * padded_, factor, padded_);
+      if (visible.first > 0 || visible.last < columns) {
+        MaskRow(scores_ + r * kTile, visible, columns);
+      }
     }
+    Softmax(row, rows, columns);
     TileMatmul({.a = scores_,
                 .a_row_stride = kTile,
                 .a_column_stride = 1,
@@ -196,6 +211,29 @@ class ForwardChunk {
                 .n = padded_,
                 .k = keys,
                 .accumulate = true});
+  }
+
+  // Scores become exp(scale * score - running maximum); what was summed before is scaled to the new
+  // maximum.
+  void Softmax(int64_t row, int64_t rows, int64_t columns) {
+    constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+    alignas(64) float base[kTile] = {}, factor[kTile] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      const float max = ScoreMax(scores_ + r * kTile, columns) * op_.scale;
+      base[r] = std::max(max_[row + r], max);
+      factor[r] = max_[row + r];
+      max_[row + r] = base[r];
+      // Nothing seen so far: exp(-infinity - 0) is 0, as it should be.
+      if (base[r] == kMinusInfinity) base[r] = 0;
+    }
+    for (int64_t r = 0; r < rows; r += kLanes) {
+      Store(factor + r, Exp(Load(factor + r) - Load(base + r)));
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const float sum = ExpRow(scores_ + r * kTile, op_.scale, base[r], columns);
+      sum_[row + r] = sum_[row + r] * factor[r] + sum;
+      if (factor[r] != 1.0f) ScaleRow(out_ + (row + r) * padded_, factor[r], padded_);
+    }
   }
 
   const AttentionForwardArgs& op_;
@@ -278,79 +316,94 @@ class BackwardHead {
   }
 
   void Tile(int64_t g, int64_t row, int64_t key, int64_t keys, const int32_t* doc_start) {
-    const int64_t time = fwd_.time;
-    const int64_t rows = std::min(kTile, time - row);
-    const float* q = q_ + (g * time + row) * padded_;
-    const float* dout = dout_ + (g * time + row) * padded_;
-    const float* lse =
-        fwd_.lse.f32() + (sequence_ * fwd_.heads + kv_head_ * group_ + g) * time + row;
-    TileMatmul({.a = q,
+    const int64_t rows = std::min(kTile, fwd_.time - row);
+    // On the diagonal, rows see the keys up to their own only, and keys the rows from their own on.
+    const bool diagonal = row == key;
+    const int64_t step = diagonal ? kDiagonalRows : kTile;
+    for (int64_t r = 0; r < rows; r += step) {
+      const int64_t some = std::min(step, rows - r);
+      QueryGradient(g, row, r, some, key, diagonal ? std::min(keys, r + some) : keys, doc_start);
+    }
+    for (int64_t k = 0; k < keys; k += step) {
+      KeyGradient(g, row, diagonal ? k : 0, rows, k, std::min(step, keys - k));
+    }
+  }
+
+  // Probabilities p and gradients of scores ds of rows [r, r + rows) of the tile at `row`, and what
+  // they add to dQ.
+  void QueryGradient(int64_t g, int64_t row, int64_t r, int64_t rows, int64_t key, int64_t keys,
+                     const int32_t* doc_start) {
+    const int64_t at = g * fwd_.time + row + r;
+    const int64_t columns = RoundColumns(keys);
+    float* p = p_ + r * kTile;
+    float* ds = ds_ + r * kTile;
+    TileMatmul({.a = q_ + at * padded_,
                 .a_row_stride = padded_,
                 .a_column_stride = 1,
                 .b = kt_,
                 .b_stride = kTile,
-                .c = p_,
+                .c = p,
                 .c_stride = kTile,
                 .m = rows,
-                .n = kTile,
+                .n = columns,
                 .k = fwd_.head_dim,
                 .accumulate = false});
-    TileMatmul({.a = dout,
+    TileMatmul({.a = dout_ + at * padded_,
                 .a_row_stride = padded_,
                 .a_column_stride = 1,
                 .b = vt_,
                 .b_stride = kTile,
-                .c = ds_,
+                .c = ds,
                 .c_stride = kTile,
                 .m = rows,
-                .n = kTile,
+                .n = columns,
                 .k = fwd_.head_dim,
                 .accumulate = false});
-    for (int64_t r = 0; r < rows; ++r) {
-      float* p = p_ + r * kTile;
-      float* ds = ds_ + r * kTile;
-      const Visible visible = VisibleKeys(row + r, doc_start[row + r], key, keys);
-      if (visible.first > 0 || visible.last < kTile) MaskRow(p, visible);
-      const float delta = delta_[g * time + row + r];
-      for (int64_t j = 0; j < kTile; j += kLanes) {
-        const Vec probability = Exp(Load(p + j) * fwd_.scale - lse[r]);
+    const float* lse =
+        fwd_.lse.f32() + (sequence_ * fwd_.heads + kv_head_ * group_) * fwd_.time + at;
+    for (int64_t i = 0; i < rows; ++i, p += kTile, ds += kTile) {
+      const int64_t query = row + r + i;
+      const Visible visible = VisibleKeys(query, doc_start[query], key, keys);
+      if (visible.first > 0 || visible.last < columns) MaskRow(p, visible, columns);
+      const float delta = delta_[at + i];
+      for (int64_t j = 0; j < columns; j += kLanes) {
+        const Vec probability = Exp(Load(p + j) * fwd_.scale - lse[i]);
         Store(p + j, probability);
         Store(ds + j, probability * (Load(ds + j) - delta) * fwd_.scale);
       }
     }
-    TileMatmul({.a = p_,
-                .a_row_stride = 1,
-                .a_column_stride = kTile,
-                .b = dout,
-                .b_stride = padded_,
-                .c = dv_,
-                .c_stride = padded_,
-                .m = keys,
-                .n = padded_,
-                .k = rows,
-                .accumulate = true});
-    TileMatmul({.a = ds_,
-                .a_row_stride = 1,
-                .a_column_stride = kTile,
-                .b = q,
-                .b_stride = padded_,
-                .c = dk_,
-                .c_stride = padded_,
-                .m = keys,
-                .n = padded_,
-                .k = rows,
-                .accumulate = true});
-    TileMatmul({.a = ds_,
+    TileMatmul({.a = ds_ + r * kTile,
                 .a_row_stride = kTile,
                 .a_column_stride = 1,
                 .b = k_,
                 .b_stride = padded_,
-                .c = dq_ + (g * time + row) * padded_,
+                .c = dq_ + at * padded_,
                 .c_stride = padded_,
                 .m = rows,
                 .n = padded_,
                 .k = keys,
                 .accumulate = true});
+  }
+
+  // What rows [first, last) of the tile at `row` add to dK and dV of keys [k, k + keys) of the
+  // tile.
+  void KeyGradient(int64_t g, int64_t row, int64_t first, int64_t last, int64_t k, int64_t keys) {
+    const int64_t at = (g * fwd_.time + row + first) * padded_;
+    const auto add = [&](const float* scores, const float* rows, float* to) {
+      TileMatmul({.a = scores + first * kTile + k,
+                  .a_row_stride = 1,
+                  .a_column_stride = kTile,
+                  .b = rows + at,
+                  .b_stride = padded_,
+                  .c = to + k * padded_,
+                  .c_stride = padded_,
+                  .m = keys,
+                  .n = padded_,
+                  .k = last - first,
+                  .accumulate = true});
+    };
+    add(p_, dout_, dv_);
+    add(ds_, q_, dk_);
   }
 
   const AttentionBackwardArgs& op_;

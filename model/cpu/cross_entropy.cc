@@ -21,25 +21,37 @@ float RowMax(const float* x, int64_t n) {
   return lanes > rest ? lanes : rest;
 }
 
-float SumExp(const float* x, float max, int64_t n) {
+// Sum of e^(x - max); the terms go to `terms`, which may be x, where that is given.
+float SumExp(const float* x, float max, float* terms, int64_t n) {
   Vec sum{};
   float rest = 0;
   ForVectors(
-      n, [&](int64_t i) { sum += Exp(Load(x + i) - max); },
+      n,
+      [&](int64_t i) {
+        const Vec e = Exp(Load(x + i) - max);
+        if (terms != nullptr) Store(terms + i, e);
+        sum += e;
+      },
       [&](int64_t i, int64_t k) {
         const Vec e = Exp(LoadPartial(x + i, k) - max);
+        if (terms != nullptr) StorePartial(terms + i, e, k);
         for (int64_t j = 0; j < k; ++j) rest += e[j];
       });
   return SumLanes(sum) + rest;
 }
 
-// dlogits = scale * softmax(x), written over x where they are the same memory.
-template <typename D>
-void ScaledSoftmax(const float* x, float lse, float scale, D* dlogits, int64_t n) {
+void ScaleAll(float* x, float scale, int64_t n) {
   ForVectors(
-      n, [&](int64_t i) { Store(dlogits + i, Exp(Load(x + i) - lse) * scale); },
+      n, [&](int64_t i) { Store(x + i, Load(x + i) * scale); },
+      [&](int64_t i, int64_t k) { StorePartial(x + i, LoadPartial(x + i, k) * scale, k); });
+}
+
+// to = scale * softmax(x), rounded to bf16.
+void ScaledSoftmax(const float* x, float lse, float scale, BF16* to, int64_t n) {
+  ForVectors(
+      n, [&](int64_t i) { Store(to + i, Exp(Load(x + i) - lse) * scale); },
       [&](int64_t i, int64_t k) {
-        StorePartial(dlogits + i, Exp(LoadPartial(x + i, k) - lse) * scale, k);
+        StorePartial(to + i, Exp(LoadPartial(x + i, k) - lse) * scale, k);
       });
 }
 
@@ -47,31 +59,38 @@ void ScaledSoftmax(const float* x, float lse, float scale, D* dlogits, int64_t n
 
 void CrossEntropy(const CrossEntropyArgs& args, int64_t begin, int64_t end) {
   const int64_t vocab = args.logits.dim(1);
+  const bool has_gradient = args.dlogits.defined();
+  const bool is_f32 = has_gradient && args.dlogits.dtype() == DType::kF32;
   for (int64_t row = begin; row < end; ++row) {
     const float* logits = args.logits.f32() + row * vocab;
     const int64_t target = args.targets.i32()[row];
-    const bool counts = target >= 0;
-    float lse = 0;
-    float at_target = 0;
-    if (counts) {
-      const float max = RowMax(logits, vocab);
-      lse = max + std::log(SumExp(logits, max, vocab));
-      at_target = logits[target];
+    if (target < 0) {
+      args.losses.f32()[row] = 0.0f;
+      if (!has_gradient) continue;
+      WithType(args.dlogits, [&](auto* all) {
+        for (int64_t i = 0; i < vocab; ++i) StoreOne(all + row * vocab + i, 0.0f);
+      });
+      continue;
     }
-    args.losses.f32()[row] = counts ? lse - at_target : 0.0f;
-    if (!args.dlogits.defined()) continue;
-    WithType(args.dlogits, [&](auto* all) {
-      auto* dlogits = all + row * vocab;
-      if (!counts) {
-        for (int64_t i = 0; i < vocab; ++i) StoreOne(dlogits + i, 0.0f);
-        return;
-      }
-      // d/dlogit_i = p_i (1 + 2 z lse) - [i = target].
-      const float p_scale = args.grad_scale * (1.0f + 2.0f * args.z_loss * lse);
-      const float p_target = std::exp(at_target - lse);
+    // In fp32 the gradient's place, which may be the logits', keeps the exponentials.
+    float* terms = is_f32 ? args.dlogits.f32() + row * vocab : nullptr;
+    const float at_target = logits[target];
+    const float max = RowMax(logits, vocab);
+    const float sum = SumExp(logits, max, terms, vocab);
+    const float lse = max + std::log(sum);
+    args.losses.f32()[row] = lse - at_target;
+    if (!has_gradient) continue;
+    // d/dlogit_i = p_i (1 + 2 z lse) - [i = target].
+    const float p_scale = args.grad_scale * (1.0f + 2.0f * args.z_loss * lse);
+    const float d_target = p_scale * std::exp(at_target - lse) - args.grad_scale;
+    if (is_f32) {
+      ScaleAll(terms, p_scale / sum, vocab);
+      terms[target] = d_target;
+    } else {
+      BF16* dlogits = args.dlogits.bf16() + row * vocab;
       ScaledSoftmax(logits, lse, p_scale, dlogits, vocab);
-      StoreOne(dlogits + target, p_scale * p_target - args.grad_scale);
-    });
+      StoreOne(dlogits + target, d_target);
+    }
   }
 }
 

@@ -63,6 +63,7 @@ inline void Columns(const TileMatmulArgs& args, int64_t column) {
   constexpr int kTileRows = 6;  // 12 sums, 2 vectors of B and a broadcast fit 16 registers
   int64_t row = 0;
   for (; row + kTileRows <= args.m; row += kTileRows) Block<kTileRows, kVectors>(args, row, column);
+  for (; row + 4 <= args.m; row += 4) Block<4, kVectors>(args, row, column);
   for (; row + 2 <= args.m; row += 2) Block<2, kVectors>(args, row, column);
   for (; row < args.m; ++row) Block<1, kVectors>(args, row, column);
 }

@@ -5,6 +5,8 @@
 #ifndef CRIA_MODEL_CPU_VEC_H_
 #define CRIA_MODEL_CPU_VEC_H_
 
+#include <immintrin.h>
+
 #include <cstdint>
 #include <cstring>
 
@@ -43,7 +45,11 @@ inline void Store(float* p, Vec v) { std::memcpy(p, &v, sizeof(v)); }
 inline Vec Load(const BF16* p) {
   VecH h;
   std::memcpy(&h, p, sizeof(h));
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return (Vec)((VecU)_mm256_cvtepu16_epi32((__m128i)h) << 16);  // GCC takes six instructions
+#else
   return (Vec)(__builtin_convertvector(h, VecU) << 16);
+#endif
 }
 
 // fp32 to bf16: to nearest, ties to even; NaN stays NaN.
@@ -53,7 +59,13 @@ inline void Store(BF16* p, Vec v) {
   const VecU nan = (bits >> 16) | 0x40u;
   const VecI is_number = (VecI)(v == v);
   const VecU out = (VecU)(((VecI)rounded & is_number) | ((VecI)nan & ~is_number));
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  const __m256i bits256 = (__m256i)out;  // no half is over 0xffff: packing saturates nothing
+  const VecH h =
+      (VecH)_mm_packus_epi32(_mm256_castsi256_si128(bits256), _mm256_extracti128_si256(bits256, 1));
+#else
   const VecH h = __builtin_convertvector(out, VecH);
+#endif
   std::memcpy(p, &h, sizeof(h));
 }
 
@@ -84,32 +96,52 @@ inline void StorePartial(T* p, Vec v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) StoreOne(p + i, v[i]);
 }
 
-inline Vec Max(Vec a, Vec b) { return a > b ? a : b; }
-inline Vec Min(Vec a, Vec b) { return a < b ? a : b; }
+// a > b ? a : b, so b where one is NaN: one instruction, which GCC does not see by itself.
+inline Vec Max(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);
+#elif defined(__AVX__)
+  return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return (Vec)_mm_max_ps((__m128)a, (__m128)b);
+#endif
+}
 
-// Sum and maximum over the lanes, in a fixed order (halves added to halves).
+// The lanes combined: the upper half with the lower, until one is left.
+template <typename Combine>
+inline float ReduceLanes(Vec v, Combine&& combine) {
+#if defined(__AVX512F__)
+  const auto v8 = combine(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                          __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+#else
+  const auto v8 = v;
+#endif
+#if defined(__AVX__)
+  const auto v4 = combine(__builtin_shufflevector(v8, v8, 0, 1, 2, 3),
+                          __builtin_shufflevector(v8, v8, 4, 5, 6, 7));
+#else
+  const auto v4 = v8;
+#endif
+  const auto v2 = combine(v4, __builtin_shufflevector(v4, v4, 2, 3, 2, 3));
+  return combine(v2, __builtin_shufflevector(v2, v2, 1, 1, 1, 1))[0];
+}
+
 inline float SumLanes(Vec v) {
-  float x[kLanes];
-  Store(x, v);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) x[i] += x[i + width];
-  }
-  return x[0];
+  return ReduceLanes(v, [](auto a, auto b) { return a + b; });
 }
 inline float MaxLanes(Vec v) {
-  float max = v[0];
-  for (int i = 1; i < kLanes; ++i) max = v[i] > max ? v[i] : max;
-  return max;
+  return ReduceLanes(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // e^x with a relative error under 2e-7: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r,
-// n into the exponent. Below -87.3 the result is 0, above 88.7 infinity; NaN stays NaN.
+// n added to the exponent. Below -87.3 the result is 0, above 88.7 infinity; NaN stays NaN.
 inline Vec Exp(Vec x) {
   const Vec kLog2E = Set(1.44269504088896341f);
-  const Vec kMagic = Set(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const Vec clamped = Max(Min(x, Set(89.0f)), Set(-88.0f));
-  const Vec n = (clamped * kLog2E + kMagic) - kMagic;
-  Vec r = clamped - n * 0.693359375f;
+  // 1.5 * 2^23: adding it rounds to an integer, which the sum's lowest bits then hold.
+  const Vec kMagic = Set(12582912.0f);
+  const Vec shifted = x * kLog2E + kMagic;
+  const Vec n = shifted - kMagic;
+  Vec r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
   Vec p = Set(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
@@ -118,12 +150,10 @@ inline Vec Exp(Vec x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  // 2^n in two factors, so that n = 128 and n = -127 need no special case.
-  const VecI half = __builtin_convertvector(n, VecI) >> 1;
-  const VecI rest = __builtin_convertvector(n, VecI) - half;
-  const Vec scaled = p * (Vec)((half + 127) << 23) * (Vec)((rest + 127) << 23);
+  const Vec scaled = (Vec)((VecU)p + ((VecU)shifted << 23));
+  // Outside the range the bits above mean nothing, nor do they for NaN.
   const Vec positive = x < Set(-87.3f) ? Set(0.0f) : scaled;
-  return x == x ? positive : x;
+  return x <= Set(88.72283f) ? positive : x * Set(__builtin_inff());
 }
 
 inline Vec Sigmoid(Vec x) { return Set(1.0f) / (Set(1.0f) + Exp(-x)); }
