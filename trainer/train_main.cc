@@ -6,7 +6,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -72,18 +74,51 @@ std::string NameOf(const std::string& config) {
   return dot == std::string::npos ? base : base.substr(0, dot);
 }
 
+// The run's folder that a checkpoint's folder lies in: OUT of OUT/checkpoints/step_N. Empty for a
+// checkpoint elsewhere.
+std::string RunOfCheckpoint(const std::string& checkpoint) {
+  const std::string parent = DirName(checkpoint);
+  return BaseName(parent) == "checkpoints" ? DirName(parent) : std::string();
+}
+
+bool IsSameDir(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return std::filesystem::equivalent(a, b, error) && !error;
+}
+
+// --out, or where it is not given the folder of the run to go on with, or a new one.
+StatusOr<std::string> OutDir(const Flags& flags) {
+  if (!flags.out.empty()) return flags.out;
+  if (!flags.resume.empty() && flags.resume != "auto") {
+    const std::string run = RunOfCheckpoint(flags.resume);
+    if (!run.empty()) return run;
+    return InvalidArgumentError("--resume ", flags.resume,
+                                ": not in a run's checkpoints folder; --out must say where to go "
+                                "on");
+  }
+  return DefaultOutDir(flags.config.empty() ? "default" : NameOf(flags.config),
+                       !flags.resume.empty());
+}
+
 // The checkpoint that --resume asks for; empty for a new run.
 StatusOr<std::string> FindCheckpoint(const Flags& flags, const std::string& out_dir) {
-  const std::string checkpoints = JoinPath(out_dir, "checkpoints");
+  const bool has_run = Exists(JoinPath(out_dir, "config.yaml"));
   if (flags.resume.empty()) {
-    if (Exists(JoinPath(out_dir, "config.yaml"))) {
-      return InvalidArgumentError(out_dir,
-                                  " holds a run already: go on with it by --resume auto, or choose "
-                                  "another --out");
-    }
-    return std::string();
+    if (!has_run) return std::string();
+    return InvalidArgumentError(out_dir,
+                                " holds a run already: go on with it by --resume auto, or choose "
+                                "another --out");
   }
-  if (flags.resume != "auto") return flags.resume;
+  if (flags.resume != "auto") {
+    if (!IsDir(flags.resume)) return NotFoundError("--resume ", flags.resume, ": no such folder");
+    // Another run's metrics and checkpoints must not be cut to this one's step.
+    if (has_run && !IsSameDir(RunOfCheckpoint(flags.resume), out_dir)) {
+      return InvalidArgumentError(out_dir, " holds a run that ", flags.resume,
+                                  " is not of: choose another --out");
+    }
+    return flags.resume;
+  }
+  const std::string checkpoints = JoinPath(out_dir, "checkpoints");
   std::vector<std::string> rejected;
   StatusOr<std::string> newest = FindNewestVerified(checkpoints, &rejected);
   for (const std::string& reason : rejected) LogWarning("passed over ", reason);
@@ -94,16 +129,23 @@ StatusOr<std::string> FindCheckpoint(const Flags& flags, const std::string& out_
   return newest;
 }
 
+// The configuration that a resumed run was started with; empty when there is none.
+std::string SavedConfig(const Flags& flags, const std::string& out_dir) {
+  if (flags.resume.empty()) return "";
+  for (const std::string& run : {out_dir, RunOfCheckpoint(flags.resume)}) {
+    const std::string path = JoinPath(run, "config.yaml");
+    if (!run.empty() && Exists(path)) return path;
+  }
+  return "";
+}
+
 StatusOr<TrainConfig> LoadConfig(const Flags& flags, const std::string& out_dir) {
   std::vector<std::string> overrides = flags.set;
   if (flags.steps > 0) overrides.push_back(StrCat("steps=", flags.steps));
+  std::string file = flags.config;
   // A run that goes on without a config named is the run that its folder describes.
-  const std::string saved = JoinPath(out_dir, "config.yaml");
-  const bool use_saved = flags.config.empty() && !flags.resume.empty() && Exists(saved);
-  return LoadTrainConfig(use_saved              ? saved
-                         : flags.config.empty() ? std::string("default")
-                                                : flags.config,
-                         overrides);
+  if (file.empty()) file = SavedConfig(flags, out_dir);
+  return LoadTrainConfig(file.empty() ? "default" : file, overrides);
 }
 
 void PrintSummary(const TrainSummary& summary, const JobPlan& plan, const std::string& out_dir) {
@@ -111,7 +153,11 @@ void PrintSummary(const TrainSummary& summary, const JobPlan& plan, const std::s
               static_cast<long long>(summary.steps),
               HumanCount(static_cast<double>(summary.tokens)).c_str(),
               HumanSeconds(summary.seconds).c_str(), HumanCount(summary.tokens_per_s).c_str());
-  std::printf("loss %.4f -> %.4f", summary.first_loss, summary.last_loss);
+  if (summary.steps > 0) {
+    std::printf("loss %.4f -> %.4f", summary.first_loss, summary.last_loss);
+  } else {
+    std::printf("no step taken");
+  }
   if (summary.val_loss) std::printf(", validation %.4f", *summary.val_loss);
   if (summary.skipped_steps > 0) {
     std::printf(", %lld steps skipped", static_cast<long long>(summary.skipped_steps));
@@ -136,9 +182,7 @@ void PrintSamples(const TrainConfig& config, const Tokenizer& tokenizer, model::
 }
 
 Status RunTrain(const Flags& flags) {
-  const bool resume = !flags.resume.empty();
-  const std::string name = flags.config.empty() ? "default" : NameOf(flags.config);
-  const std::string out_dir = flags.out.empty() ? DefaultOutDir(name, resume) : flags.out;
+  CRIA_ASSIGN_OR_RETURN(const std::string out_dir, OutDir(flags));
   CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir));
   const std::unique_ptr<model::Ops> ops = model::cpu::NewCpuOps();
   if (flags.plan) {
@@ -146,6 +190,10 @@ Status RunTrain(const Flags& flags) {
     return OkStatus();
   }
   CRIA_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(flags, out_dir));
+  if (config.train.warmup > config.steps) {
+    LogInfo("the run's ", config.steps, " steps end inside the warm-up of ", config.train.warmup,
+            ": the learning rate stays under ", config.train.lr);
+  }
   InstallSignalHandlers();
   CRIA_ASSIGN_OR_RETURN(const JobData data, PrepareJob(config, stderr, &stop_preparing));
 

@@ -180,6 +180,19 @@ TEST_F(TrainErrorsTest, AResumeThatFailsLeavesTheRunAsItWas) {
   EXPECT_TRUE(ReadCheckpointBytes(StepDir(out_, 10)) == last);
 }
 
+TEST_F(TrainErrorsTest, AnotherRunsFolderIsNotTaken) {
+  const std::string a = JoinPath(dir_, "a"), b = JoinPath(dir_, "b");
+  ASSERT_EQ(RunProcess(TrainArgs(a, {}, {"checkpoint.every=5"})).exit_code, 0);
+  ASSERT_EQ(RunProcess(TrainArgs(b)).exit_code, 0);
+  const std::string metrics = ReadFile(JoinPath(b, "metrics.jsonl")).value();
+  EXPECT_EQ(Error({kTrainProgram, "--out", b, "--resume", StepDir(a, 5)}, 2),
+            b + " holds a run that " + StepDir(a, 5) + " is not of: choose another --out");
+  EXPECT_EQ(ReadFile(JoinPath(b, "metrics.jsonl")).value(), metrics);
+  EXPECT_TRUE(Exists(StepDir(b, 10)));
+  EXPECT_NE(Error({kTrainProgram, "--resume", JoinPath(dir_, "step_5")}, 2).find("--out"),
+            std::string::npos);
+}
+
 TEST_F(TrainErrorsTest, ADamagedCheckpointFallsBackToTheOneBefore) {
   const std::string whole = JoinPath(dir_, "whole");
   ASSERT_EQ(RunProcess(TrainArgs(whole, {}, {"checkpoint.every=5"})).exit_code, 0);

@@ -105,10 +105,6 @@ Status CheckTogether(const TrainConfig& c, const std::string& file) {
   if (!std::is_sorted(t.ramp_until.begin(), t.ramp_until.end(), std::less_equal<>())) {
     return InvalidArgumentError(file, ": train.ramp_until: the steps must ascend");
   }
-  if (t.warmup >= c.steps && t.warmup > 0 && c.steps > 1) {
-    return InvalidArgumentError(file, ": train.warmup: ", t.warmup, " is not under steps ",
-                                c.steps);
-  }
   return OkStatus();
 }
 

@@ -30,7 +30,7 @@ struct LearningRateSchedule {
 };
 
 // The rate of update `step`, 1 <= step <= schedule.steps. Over 0 from the first step on (unless lr
-// is 0); lr at step = warmup; min_lr at the last.
+// is 0); lr at step = warmup; min_lr at the last. A run shorter than its warm-up ends inside it.
 double LearningRate(const LearningRateSchedule& schedule, int64_t step);
 
 // Sequences of a step's global batch: `batch`, or less in the first stages of a ramp: stage i lasts
