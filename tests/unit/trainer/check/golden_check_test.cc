@@ -27,8 +27,8 @@ double WorstShare(const std::vector<GoldenQuantity>& quantities) {
   return worst;
 }
 
-void CheckFolder(const std::string& dir) {
-  for (const model::Precision precision : {model::Precision::kFp32, model::Precision::kBf16}) {
+void CheckFolder(const std::string& dir, const std::vector<model::Precision>& precisions) {
+  for (const model::Precision precision : precisions) {
     SCOPED_TRACE(StrCat(dir, " ", model::PrecisionName(precision)));
     const auto quantities = CheckGolden(dir, precision);
     ASSERT_TRUE(quantities.ok()) << quantities.status();
@@ -45,7 +45,13 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          testing::Values("gqa_llama31", "tied_headdim", "mha_linear"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(GoldenTest, MatchesPyTorch) { CheckFolder(JoinPath("tests/golden", GetParam())); }
+TEST_P(GoldenTest, MatchesPyTorchAtEachPrecision) {
+  std::vector<model::Precision> all;
+  for (const std::string& name : model::PrecisionNames()) {
+    all.push_back(*model::PrecisionFromName(name));
+  }
+  CheckFolder(JoinPath("tests/golden", GetParam()), all);
+}
 
 TEST_P(GoldenTest, MatchesPyTorchOnTheLargerModels) {
   const char* const data = std::getenv("CRIA_TEST_DATA");
@@ -53,7 +59,7 @@ TEST_P(GoldenTest, MatchesPyTorchOnTheLargerModels) {
   if (data == nullptr || !IsDir(dir)) {
     GTEST_SKIP() << "no " << GetParam() << " in CRIA_TEST_DATA/golden; tests/golden was checked";
   }
-  CheckFolder(dir);
+  CheckFolder(dir, {model::Precision::kFp32, model::Precision::kBf16});
 }
 
 // A copy of a golden folder that a test may damage.
