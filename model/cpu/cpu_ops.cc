@@ -175,7 +175,10 @@ class CpuOps final : public Ops {
 
  private:
   static float* Floats(std::vector<float>* memory, int64_t n) {
-    if (static_cast<int64_t>(memory->size()) < n) *memory = std::vector<float>(n);
+    if (static_cast<int64_t>(memory->size()) < n) {
+      *memory = {};  // first, so that old and new are never held together
+      *memory = std::vector<float>(n);
+    }
     return memory->data();
   }
 

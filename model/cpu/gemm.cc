@@ -73,7 +73,10 @@ void LimitOneDnn() {
 class Scratch {
  public:
   float* Floats(int64_t n) {
-    if (static_cast<int64_t>(memory_.size()) < n) memory_ = std::vector<float>(n);
+    if (static_cast<int64_t>(memory_.size()) < n) {
+      memory_ = {};  // first, so that old and new are never held together
+      memory_ = std::vector<float>(n);
+    }
     return memory_.data();
   }
   int64_t bytes() const { return static_cast<int64_t>(memory_.size() * sizeof(float)); }

@@ -10,7 +10,7 @@ namespace {
 
 // What oneDNN's generated kernels and packing buffers, OpenMP's stacks and the writers of a run add
 // to a process after the plan is made; measured, and small beside any model worth planning.
-constexpr int64_t kLaterRuntimeBytes = 8 << 20;
+constexpr int64_t kLaterRuntimeBytes = 2 << 20;
 
 // Ids, targets, positions and document starts of a batch of sequences.
 int64_t BatchBytes(int64_t sequences, int64_t seq) { return sequences * seq * 4 * 4; }
