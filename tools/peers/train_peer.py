@@ -7,8 +7,8 @@ Started by trainer/bench/peer_process.cc. One line in, one line out:
   check MODE PRECISION THREADS   on the loaded weights                        -> loss L grad_norm G
   run MODE PRECISION THREADS     one step of that variant's own model         -> ms M loss L
 
-MODE is eager or compile, PRECISION fp32 or bf16 (autocast). The first run of a variant makes it (and
-compiles it) and is not for timing. A failure answers "error TEXT". Only torch is needed.
+MODE is eager or compile, PRECISION fp32 or bf16 (autocast). The first run of a variant makes it
+(and compiles it) and is not for timing. A failure answers "error TEXT". Only torch is needed.
 """
 
 import json
@@ -74,7 +74,8 @@ class Block(nn.Module):
 
         def rotate(z):
             first, second = z.chunk(2, dim=-1)
-            return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).type_as(z)
+            rotated = (first * cos - second * sin, second * cos + first * sin)
+            return torch.cat(rotated, -1).type_as(z)
 
         y = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
         x = x + F.linear(y.transpose(1, 2).reshape(batch, length, dim), self.out)
