@@ -1,5 +1,6 @@
 #include "model/llama/config.h"
 
+#include "base/file.h"
 #include "base/json.h"
 
 namespace cria::model {
@@ -9,6 +10,7 @@ namespace {
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
+constexpr uint64_t kMaxFileBytes = uint64_t{16} << 20;
 
 Status CheckRange(const std::string& where, const char* key, int64_t value, int64_t max) {
   if (value >= 1 && value <= max) return OkStatus();
@@ -94,7 +96,12 @@ Status Validate(const LlamaConfig& config, const std::string& where) {
 }
 
 StatusOr<LlamaConfig> LlamaConfigFromHuggingFace(const std::string& path) {
-  CRIA_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
+  CRIA_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
+  return ParseHuggingFaceConfig(text, path);
+}
+
+StatusOr<LlamaConfig> ParseHuggingFaceConfig(std::string_view text, const std::string& path) {
+  CRIA_ASSIGN_OR_RETURN(const Json json, ParseJson(text, path));
   if (!json.is_object()) return InvalidArgumentError(path, ": want an object");
   CRIA_ASSIGN_OR_RETURN(const std::string type, JsonGet<std::string>(json, "model_type", path));
   if (type != "llama") {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -53,6 +54,9 @@ Status Validate(const LlamaConfig& config, const std::string& where);
 // Reads config.json of a LlamaForCausalLM. InvalidArgument for what we can't run (another
 // architecture, biases, an unknown rope_type), with the key and its value.
 StatusOr<LlamaConfig> LlamaConfigFromHuggingFace(const std::string& path);
+
+// The same from the file's text; `where` stands for the file in messages.
+StatusOr<LlamaConfig> ParseHuggingFaceConfig(std::string_view text, const std::string& where);
 
 }  // namespace cria::model
 

@@ -169,6 +169,14 @@ StatusOr<TrainConfig> LoadTrainConfig(const std::string& file,
   return config;
 }
 
+StatusOr<TrainConfig> ParseTrainConfig(const std::string& text, const std::string& name) {
+  CRIA_ASSIGN_OR_RETURN(const ConfigFile file, ConfigFile::FromText(text, name));
+  TrainConfig config;
+  CRIA_RETURN_IF_ERROR(file.Read([&](ConfigVisitor& v) { VisitAll(v, &config); }));
+  CRIA_RETURN_IF_ERROR(CheckTogether(config, name));
+  return config;
+}
+
 std::string WriteTrainConfig(const TrainConfig& config) {
   TrainConfig copy = config;
   copy.model_preset = "";  // its keys are all written out

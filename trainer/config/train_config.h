@@ -95,6 +95,10 @@ struct TrainConfig {
 StatusOr<TrainConfig> LoadTrainConfig(const std::string& file,
                                       const std::vector<std::string>& overrides);
 
+// A resolved configuration's text, as a checkpoint keeps it; `name` stands for the file in
+// messages.
+StatusOr<TrainConfig> ParseTrainConfig(const std::string& text, const std::string& name);
+
 // The resolved configuration as YAML: reading it gives an equal TrainConfig.
 std::string WriteTrainConfig(const TrainConfig& config);
 

@@ -1,0 +1,18 @@
+#include "trainer/models/model_files.h"
+
+#include "base/file.h"
+#include "trainer/models/hf_model.h"
+#include "trainer/models/run_model.h"
+
+namespace cria::trainer {
+
+StatusOr<ModelFiles> OpenModel(const std::string& path) {
+  if (!Exists(path)) return NotFoundError("model ", path, ": no such file or folder");
+  if (LooksLikeRun(path)) return OpenRunModel(path);
+  if (LooksLikeHfModel(path)) return OpenHfModel(path);
+  return NotFoundError(path,
+                       ": no model: looked for config.json (a folder of Hugging Face's), "
+                       "checkpoints/ or manifest.json (a run of cria train)");
+}
+
+}  // namespace cria::trainer
