@@ -1,5 +1,7 @@
 #include "model/llama/config.h"
 
+#include <vector>
+
 #include "base/file.h"
 #include "base/json.h"
 
@@ -17,32 +19,80 @@ Status CheckRange(const std::string& where, const char* key, int64_t value, int6
   return InvalidArgumentError(where, ": ", key, ": ", value, " is not in [1, ", max, "]");
 }
 
-Status ReadRope(const Json& json, const std::string& where, LlamaConfig* config) {
-  // transformers 5 keeps theta and scaling in rope_parameters; 4 has rope_theta and rope_scaling.
-  CRIA_ASSIGN_OR_RETURN(config->rope_theta, JsonGetOr<double>(json, "rope_theta", 10000.0, where));
-  Json scaling;
-  std::string in = where;
+// The object that holds the scaling, and its place in `where`: rope_scaling of transformers 4 wins
+// over rope_parameters of 5, as in transformers 5 itself. Null when there is none.
+StatusOr<Json> FindRopeObject(const Json& json, const std::string& where, std::string* in) {
+  Json found;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!json.contains(key) || json[key].is_null()) continue;
     if (!json[key].is_object()) {
       return InvalidArgumentError(where, ": ", key, ": want an object");
     }
-    scaling = json[key];
-    in = StrCat(where, ": ", key);
+    if (!found.is_null() || json[key].empty()) continue;
+    found = json[key];
+    *in = StrCat(where, ": ", key);
   }
+  return found;
+}
+
+Status CheckWholeHeads(const Json& json, const std::string& where) {
+  CRIA_ASSIGN_OR_RETURN(const double share,
+                        JsonGetOr<double>(json, "partial_rotary_factor", 1.0, where));
+  if (share == 1) return OkStatus();
+  return InvalidArgumentError(where, ": partial_rotary_factor: ", share,
+                              "; whole heads are rotated here");
+}
+
+Status ReadRope(const Json& json, const std::string& where, LlamaConfig* config) {
+  // transformers 5 keeps theta and scaling in rope_parameters; 4 has rope_theta and rope_scaling.
+  CRIA_ASSIGN_OR_RETURN(config->rope_theta, JsonGetOr<double>(json, "rope_theta", 10000.0, where));
+  std::string in = where;
+  CRIA_ASSIGN_OR_RETURN(const Json scaling, FindRopeObject(json, where, &in));
+  CRIA_RETURN_IF_ERROR(CheckWholeHeads(json, where));
   if (scaling.is_null()) return OkStatus();
+  CRIA_RETURN_IF_ERROR(CheckWholeHeads(scaling, in));
   CRIA_ASSIGN_OR_RETURN(config->rope_theta,
                         JsonGetOr<double>(scaling, "rope_theta", config->rope_theta, in));
   RopeScaling& rope = config->rope_scaling;
   CRIA_ASSIGN_OR_RETURN(rope.type, JsonGetOr<std::string>(scaling, "type", rope.type, in));
   CRIA_ASSIGN_OR_RETURN(rope.type, JsonGetOr<std::string>(scaling, "rope_type", rope.type, in));
-  if (rope.type == "default") return OkStatus();
+  if (rope.type != "linear" && rope.type != "llama3") return OkStatus();  // see Validate
   CRIA_ASSIGN_OR_RETURN(rope.factor, JsonGet<double>(scaling, "factor", in));
   if (rope.type != "llama3") return OkStatus();
   CRIA_ASSIGN_OR_RETURN(rope.low_freq_factor, JsonGet<double>(scaling, "low_freq_factor", in));
   CRIA_ASSIGN_OR_RETURN(rope.high_freq_factor, JsonGet<double>(scaling, "high_freq_factor", in));
   CRIA_ASSIGN_OR_RETURN(rope.original_max_positions,
                         JsonGet<int64_t>(scaling, "original_max_position_embeddings", in));
+  return OkStatus();
+}
+
+// Keys that change what the model computes, with the one value that we can run.
+Status CheckFeatures(const Json& json, const std::string& path) {
+  CRIA_ASSIGN_OR_RETURN(const std::string type, JsonGet<std::string>(json, "model_type", path));
+  if (type != "llama") {
+    return InvalidArgumentError(path, ": model_type: '", type, "' is not llama");
+  }
+  CRIA_ASSIGN_OR_RETURN(const auto architectures,
+                        JsonGetOr<std::vector<std::string>>(json, "architectures", {}, path));
+  for (const std::string& name : architectures) {
+    if (name != "LlamaForCausalLM" && name != "LLaMAForCausalLM" && name != "LlamaModel") {
+      return InvalidArgumentError(path, ": architectures: '", name, "' is not LlamaForCausalLM");
+    }
+  }
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    CRIA_ASSIGN_OR_RETURN(const bool bias, JsonGetOr<bool>(json, key, false, path));
+    if (bias) return InvalidArgumentError(path, ": ", key, ": true; biases are not supported");
+  }
+  CRIA_ASSIGN_OR_RETURN(const std::string act,
+                        JsonGetOr<std::string>(json, "hidden_act", "silu", path));
+  if (act != "silu") return InvalidArgumentError(path, ": hidden_act: '", act, "' is not silu");
+  if (json.contains("quantization_config") && !json["quantization_config"].is_null()) {
+    CRIA_ASSIGN_OR_RETURN(const std::string method,
+                          JsonGetOr<std::string>(json["quantization_config"], "quant_method",
+                                                 "unknown", path + ": quantization_config"));
+    return InvalidArgumentError(path, ": quantization_config: quant_method '", method,
+                                "' is not supported; save the model in bf16");
+  }
   return OkStatus();
 }
 
@@ -103,18 +153,7 @@ StatusOr<LlamaConfig> LlamaConfigFromHuggingFace(const std::string& path) {
 StatusOr<LlamaConfig> ParseHuggingFaceConfig(std::string_view text, const std::string& path) {
   CRIA_ASSIGN_OR_RETURN(const Json json, ParseJson(text, path));
   if (!json.is_object()) return InvalidArgumentError(path, ": want an object");
-  CRIA_ASSIGN_OR_RETURN(const std::string type, JsonGet<std::string>(json, "model_type", path));
-  if (type != "llama") {
-    return InvalidArgumentError(path, ": model_type: '", type, "' is not llama");
-  }
-  for (const char* key : {"attention_bias", "mlp_bias"}) {
-    CRIA_ASSIGN_OR_RETURN(const bool bias, JsonGetOr<bool>(json, key, false, path));
-    if (bias) return InvalidArgumentError(path, ": ", key, ": true; biases are not supported");
-  }
-  CRIA_ASSIGN_OR_RETURN(const std::string act,
-                        JsonGetOr<std::string>(json, "hidden_act", "silu", path));
-  if (act != "silu") return InvalidArgumentError(path, ": hidden_act: '", act, "' is not silu");
-
+  CRIA_RETURN_IF_ERROR(CheckFeatures(json, path));
   LlamaConfig config;
   CRIA_ASSIGN_OR_RETURN(config.layers, JsonGet<int64_t>(json, "num_hidden_layers", path));
   CRIA_ASSIGN_OR_RETURN(config.dim, JsonGet<int64_t>(json, "hidden_size", path));

@@ -1,69 +1,97 @@
 #include "model/llama/load_weights.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/parallel.h"
 
 namespace cria::model {
 namespace {
 
-// n numbers of a tensor as fp32; the file's bytes need not be aligned.
-Status CopyAsF32(const SafetensorsFile& file, const TensorInfo& info, int64_t n, float* to) {
-  const std::string_view bytes = file.Data(info);
-  if (info.dtype == StDtype::kF32) {
-    std::memcpy(to, bytes.data(), bytes.size());
-    return OkStatus();
+constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr int64_t kBlockElements = int64_t{1} << 20;
+
+int64_t RowsOfBlock(const WeightInfo& weight) {
+  return std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, weight.columns()));
+}
+
+// A tied head may be in the file as well; it must then be the embedding.
+Status CheckTiedHead(const WeightSource& source, const ParameterLayout& layout) {
+  const WeightInfo* head = source.Find(kHead);
+  if (head == nullptr || layout.Find(kHead) != nullptr) return OkStatus();
+  const WeightInfo* embedding = source.Find(kEmbedding);
+  if (head->shape != embedding->shape) {
+    return InvalidArgumentError(source.path(), ": the model ties its head to the embedding, but ",
+                                kHead, " is ", DescribeTensor(head->dtype, head->shape), ", ",
+                                kEmbedding, " ",
+                                DescribeTensor(embedding->dtype, embedding->shape));
   }
-  if (info.dtype != StDtype::kBF16) {
-    return InvalidArgumentError(file.path(), ": tensor ", info.name, " is ",
-                                StDtypeName(info.dtype), "; F32 or BF16 can be read");
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    uint16_t half;
-    std::memcpy(&half, bytes.data() + 2 * i, 2);
-    const uint32_t bits = static_cast<uint32_t>(half) << 16;
-    std::memcpy(to + i, &bits, 4);
+  // As the same type's bits where they have one, so that a NaN equals itself.
+  const StDtype dtype = head->dtype == embedding->dtype ? head->dtype : StDtype::kF32;
+  const int64_t row_bytes = head->columns() * StDtypeBits(dtype) / 8;
+  const int64_t step = RowsOfBlock(*head);
+  std::string a(static_cast<size_t>(std::min(step, head->rows()) * row_bytes), '\0');
+  std::string b(a.size(), '\0');
+  for (int64_t row = 0; row < head->rows(); row += step) {
+    const int64_t end = std::min(row + step, head->rows());
+    CRIA_RETURN_IF_ERROR(source.ReadRows(*head, row, end, dtype, a.data()));
+    CRIA_RETURN_IF_ERROR(source.ReadRows(*embedding, row, end, dtype, b.data()));
+    for (int64_t i = row; i < end; ++i) {
+      const auto at = static_cast<size_t>((i - row) * row_bytes);
+      if (std::memcmp(&a[at], &b[at], static_cast<size_t>(row_bytes)) == 0) continue;
+      return InvalidArgumentError(source.path(), ": the model ties its head to the embedding, but ",
+                                  kHead, " differs from ", kEmbedding, " in row ", i);
+    }
   }
   return OkStatus();
 }
 
-constexpr const char* kHead = "lm_head.weight";
-
-// A tied head may be in the file as well; it must then be the embedding.
-Status CheckTiedHead(const SafetensorsFile& file, const ParameterLayout& layout,
-                     const std::string& prefix) {
-  const TensorInfo* head = file.Find(prefix + kHead);
-  if (head == nullptr || layout.Find(kHead) != nullptr) return OkStatus();
-  const TensorInfo* embedding = file.Find(prefix + "model.embed_tokens.weight");
-  if (embedding == nullptr || file.Data(*head) != file.Data(*embedding)) {
-    return InvalidArgumentError(file.path(), ": the model ties its head to the embedding, but ",
-                                head->name, " differs from it");
-  }
+// One parameter, in blocks of rows on all threads.
+Status LoadParameter(const WeightSource& source, const WeightInfo& weight, float* to) {
+  const int64_t step = RowsOfBlock(weight);
+  const int64_t num_blocks = (weight.rows() + step - 1) / step;
+  std::vector<Status> results(static_cast<size_t>(num_blocks));
+  ParallelFor(num_blocks, [&](int64_t block) {
+    const int64_t begin = block * step;
+    const int64_t end = std::min(begin + step, weight.rows());
+    results[static_cast<size_t>(block)] =
+        source.ReadRows(weight, begin, end, StDtype::kF32, to + begin * weight.columns());
+  });
+  for (const Status& result : results) CRIA_RETURN_IF_ERROR(result);
   return OkStatus();
 }
 
 }  // namespace
 
-Status LoadWeights(const SafetensorsFile& file, const ParameterLayout& layout, const Tensor& values,
-                   const std::string& prefix) {
+Status CheckWeights(const WeightSource& source, const ParameterLayout& layout) {
   for (const Parameter& parameter : layout.parameters()) {
-    const std::string name = prefix + parameter.name;
-    const TensorInfo* info = file.Find(name);
-    if (info == nullptr) return NotFoundError(file.path(), ": no tensor ", name);
-    if (info->shape != parameter.shape()) {
-      return InvalidArgumentError(file.path(), ": tensor ", name, " is ",
-                                  DescribeTensor(info->dtype, info->shape), "; the model wants ",
-                                  DescribeTensor(StDtype::kF32, parameter.shape()));
+    const WeightInfo* weight = source.Find(parameter.name);
+    if (weight == nullptr) return NotFoundError(source.path(), ": no weight ", parameter.name);
+    if (weight->shape != parameter.shape()) {
+      return InvalidArgumentError(
+          source.path(), ": ", parameter.name, " is ", DescribeTensor(weight->dtype, weight->shape),
+          "; the model wants ", DescribeTensor(weight->dtype, parameter.shape()));
     }
+  }
+  for (const WeightInfo& weight : source.weights()) {
+    if (weight.name != kHead && layout.Find(weight.name) == nullptr) {
+      return InvalidArgumentError(source.path(), ": unknown weight ", weight.name);
+    }
+  }
+  return CheckTiedHead(source, layout);
+}
+
+Status LoadWeights(const WeightSource& source, const ParameterLayout& layout,
+                   const Tensor& values) {
+  CRIA_RETURN_IF_ERROR(CheckWeights(source, layout));
+  for (const Parameter& parameter : layout.parameters()) {
     CRIA_RETURN_IF_ERROR(
-        CopyAsF32(file, *info, parameter.num_elements(), values.f32() + parameter.offset));
+        LoadParameter(source, *source.Find(parameter.name), values.f32() + parameter.offset));
   }
-  for (const TensorInfo& info : file.tensors()) {
-    if (info.name.substr(0, prefix.size()) != prefix) continue;
-    const std::string name = info.name.substr(prefix.size());
-    const bool known = layout.Find(name) != nullptr || name == kHead ||
-                       name.find("rotary_emb.inv_freq") != std::string::npos;
-    if (!known) return InvalidArgumentError(file.path(), ": unknown tensor ", info.name);
-  }
-  return CheckTiedHead(file, layout, prefix);
+  return OkStatus();
 }
 
 }  // namespace cria::model

@@ -1,30 +1,31 @@
-// Parameters from safetensors files under Hugging Face's names, checked against a layout.
+// Parameters from a source of weights, checked against a layout.
 //
-//   CRIA_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
-//   CRIA_RETURN_IF_ERROR(LoadWeights(file, model.layout(), model.weights()));
+//   CRIA_ASSIGN_OR_RETURN(const auto source, SafetensorsSource::Open("Llama-3.2-1B"));
+//   CRIA_RETURN_IF_ERROR(LoadWeights(*source, model.layout(), model.weights()));
 //   model.WeightsChanged();
 //
-// Thread-compatible.
+// Thread-compatible; threads inside.
 
 #ifndef CRIA_MODEL_LLAMA_LOAD_WEIGHTS_H_
 #define CRIA_MODEL_LLAMA_LOAD_WEIGHTS_H_
 
-#include <string>
-
 #include "base/status.h"
-#include "model/io/safetensors.h"
+#include "model/io/weight_source.h"
 #include "model/llama/parameters.h"
 #include "model/tensor.h"
 
 namespace cria::model {
 
-// Copies every parameter of the layout from `<prefix><name>` in the file to its place in `values`
-// (fp32, layout.num_elements()); F32 and BF16 are read. NotFound for a missing tensor,
-// InvalidArgument for a wrong shape or dtype, or for a tied head that differs from the embedding.
-// Tensors that the layout doesn't know are an error too, unless they are rotary tables of old
-// files.
-Status LoadWeights(const SafetensorsFile& file, const ParameterLayout& layout, const Tensor& values,
-                   const std::string& prefix = "");
+// The source has each parameter of the layout in its shape, and nothing else: NotFound for a
+// missing weight, InvalidArgument for a wrong shape, for a weight that the layout doesn't know, and
+// for a head that is in the file of a model that ties it to the embedding and differs from that.
+// Cost: names and shapes; the two matrices where there is such a head.
+Status CheckWeights(const WeightSource& source, const ParameterLayout& layout);
+
+// CheckWeights, then every parameter of the layout to its place in `values` (fp32,
+// layout.num_elements()). Errors of CheckWeights before the first byte changes; else those of
+// reading.
+Status LoadWeights(const WeightSource& source, const ParameterLayout& layout, const Tensor& values);
 
 }  // namespace cria::model
 

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "model/cpu/cpu_ops.h"
 #include "model/io/safetensors.h"
+#include "model/io/sharded_safetensors.h"
 #include "model/llama/llama.h"
 #include "model/llama/load_weights.h"
 #include "trainer/optimizer/adamw.h"
@@ -129,9 +130,9 @@ class GoldenFolder {
   }
 
   Status LoadModel() {
-    CRIA_ASSIGN_OR_RETURN(const SafetensorsFile file,
-                          SafetensorsFile::Open(Path("model.safetensors")));
-    CRIA_RETURN_IF_ERROR(model::LoadWeights(file, model_->layout(), model_->weights()));
+    CRIA_ASSIGN_OR_RETURN(const auto source,
+                          model::SafetensorsSource::Open(Path("model.safetensors")));
+    CRIA_RETURN_IF_ERROR(model::LoadWeights(*source, model_->layout(), model_->weights()));
     model_->linears()->Reset();
     model_->WeightsChanged();
     return OkStatus();

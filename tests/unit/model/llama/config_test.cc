@@ -98,6 +98,40 @@ TEST(LlamaConfigTest, ReadsBothNamesOfTheRopeType) {
   EXPECT_EQ(linear->rope_scaling.type, "linear");
 }
 
+// transformers 5 takes rope_scaling where a file has both, and so do we.
+TEST(LlamaConfigTest, RopeScalingWinsOverRopeParameters) {
+  const std::string both =
+      With(kVersion4, R"("rope_theta": 500000.0)",
+           R"("rope_theta": 500000.0, "rope_parameters": {"rope_type": "linear", "factor": 2.0})");
+  auto config = Read(both);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->rope_scaling.type, "llama3");
+  EXPECT_EQ(config->rope_theta, 500000);
+  const size_t begin = both.find(R"("rope_scaling": {)");
+  std::string emptied = both;
+  emptied.replace(begin, both.find('}', begin) + 1 - begin, R"("rope_scaling": {})");
+  config = Read(emptied);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->rope_scaling.type, "linear");
+  EXPECT_EQ(config->rope_scaling.factor, 2);
+}
+
+// Llama 2 in the style of transformers 4: no head_dim, theta by its default, a null scaling.
+TEST(LlamaConfigTest, ReadsLlama2) {
+  const auto config = Read(R"({"architectures": ["LlamaForCausalLM"], "bos_token_id": 1,
+      "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+      "intermediate_size": 11008, "max_position_embeddings": 4096, "model_type": "llama",
+      "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+      "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+      "tie_word_embeddings": false, "torch_dtype": "float16",
+      "transformers_version": "4.31.0.dev0", "use_cache": true, "vocab_size": 32000})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->HeadDim(), 128);
+  EXPECT_EQ(config->rope_theta, 10000);
+  EXPECT_EQ(config->rope_scaling.type, "default");
+  EXPECT_EQ(config->ffn, 11008);
+}
+
 TEST(LlamaConfigTest, HasTransformersDefaultsForWhatIsMissing) {
   const auto config = Read(R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4,
       "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 100, "head_dim": null,
@@ -168,6 +202,19 @@ const BadConfig kBadConfigs[] = {
      R"("rope_theta": 500000.0)",
      R"("rope_parameters": 3)",
      {"rope_parameters"}},
+    {"PartRotated",
+     R"("rope_theta": 500000.0)",
+     R"("rope_theta": 500000.0, "partial_rotary_factor": 0.5)",
+     {"partial_rotary_factor", "0.5"}},
+    {"OtherHead",
+     R"("LlamaForCausalLM")",
+     R"("LlamaForSequenceClassification")",
+     {"architectures", "LlamaForSequenceClassification"}},
+    {"Quantised",
+     R"("use_cache": true)",
+     R"("quantization_config": {"quant_method": "fbgemm_fp8"})",
+     {"quantization_config", "fbgemm_fp8"}},
+    {"DynamicRope", R"("rope_type": "llama3")", R"("rope_type": "dynamic")", {"dynamic"}},
     {"NegativeTheta", R"("rope_theta": 500000.0)", R"("rope_theta": -1.0)", {"rope_theta", "-1"}},
     {"NegativeEps", R"("rms_norm_eps": 1e-05)", R"("rms_norm_eps": -1e-05)", {"norm_eps"}},
     {"NotJson", R"("vocab_size": 128256})", R"("vocab_size": )", {}},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "model/io/sharded_safetensors.h"
 #include "tests/unit/model/llama/tiny_model.h"
 
 namespace cria::model {
@@ -31,7 +32,7 @@ float ValueOf(const Parameter& p, int64_t i) {
   return static_cast<float>((p.offset * 7 + i) % 251) - 125;
 }
 
-Stock StockOf(const ParameterLayout& layout, StDtype dtype, const std::string& prefix = "") {
+Stock StockOf(const ParameterLayout& layout, StDtype dtype) {
   Stock stock;
   for (const Parameter& p : layout.parameters()) {
     Stored stored{dtype, p.shape(), ""};
@@ -41,23 +42,21 @@ Stock StockOf(const ParameterLayout& layout, StDtype dtype, const std::string& p
       stored.bytes.append(dtype == StDtype::kF32 ? bytes : bytes + 2,
                           dtype == StDtype::kF32 ? 4 : 2);
     }
-    stock[prefix + p.name] = stored;
+    stock[p.name] = stored;
   }
   return stock;
 }
 
-Status Load(const Stock& stock, const LlamaConfig& config, std::vector<float>* values,
-            const std::string& prefix = "") {
+Status Load(const Stock& stock, const LlamaConfig& config, std::vector<float>* values) {
   std::vector<TensorToWrite> tensors;
   for (const auto& [name, stored] : stock) {
     tensors.push_back({name, stored.dtype, stored.shape, stored.bytes});
   }
   CRIA_RETURN_IF_ERROR(WriteSafetensors(Path(), tensors, {}).status());
-  CRIA_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(Path()));
+  CRIA_ASSIGN_OR_RETURN(const auto source, SafetensorsSource::Open(Path()));
   const ParameterLayout layout(config);
   values->assign(static_cast<size_t>(layout.num_elements()), -1.0f);
-  return LoadWeights(file, layout, Tensor(values->data(), DType::kF32, {layout.num_elements()}),
-                     prefix);
+  return LoadWeights(*source, layout, Tensor(values->data(), DType::kF32, {layout.num_elements()}));
 }
 
 LlamaConfig Config(bool tied) {
@@ -80,13 +79,11 @@ INSTANTIATE_TEST_SUITE_P(Heads, LoadWeightsTest, testing::Bool(),
 
 TEST_P(LoadWeightsTest, EveryElementFindsItsPlaceInBothTypes) {
   for (const StDtype dtype : {StDtype::kF32, StDtype::kBF16}) {
-    for (const std::string prefix : {"", "weights."}) {
-      const Status status = Load(StockOf(layout_, dtype, prefix), config_, &values_, prefix);
-      ASSERT_TRUE(status.ok()) << status;
-      for (const Parameter& p : layout_.parameters()) {
-        for (int64_t i = 0; i < p.num_elements(); ++i) {
-          ASSERT_EQ(values_[static_cast<size_t>(p.offset + i)], ValueOf(p, i)) << p.name;
-        }
+    const Status status = Load(StockOf(layout_, dtype), config_, &values_);
+    ASSERT_TRUE(status.ok()) << status;
+    for (const Parameter& p : layout_.parameters()) {
+      for (int64_t i = 0; i < p.num_elements(); ++i) {
+        ASSERT_EQ(values_[static_cast<size_t>(p.offset + i)], ValueOf(p, i)) << p.name;
       }
     }
   }
@@ -119,22 +116,28 @@ TEST_P(LoadWeightsTest, WrongShapeNamesBoth) {
               {"model.norm.weight", "[24, 1]", "[24]"});
 }
 
-TEST_P(LoadWeightsTest, OtherTypesAreRefused) {
+TEST_P(LoadWeightsTest, TypesThatAreNoFloatsAreRefused) {
   Stock stock = StockOf(layout_, StDtype::kBF16);
-  stock["model.norm.weight"].dtype = StDtype::kF16;
+  stock["model.norm.weight"].dtype = StDtype::kI16;
   ExpectError(Load(stock, config_, &values_), StatusCode::kInvalidArgument,
-              {Path(), "model.norm.weight", "F16"});
+              {Path(), "model.norm.weight", "I16"});
 }
 
-TEST_P(LoadWeightsTest, UnknownTensorIsRefusedButRotaryTablesAndOtherPrefixes) {
-  Stock stock = StockOf(layout_, StDtype::kF32, "weights.");
+TEST_P(LoadWeightsTest, AWrongFileChangesNothing) {
+  Stock stock = StockOf(layout_, StDtype::kF32);
+  stock.erase("model.norm.weight");
+  EXPECT_FALSE(Load(stock, config_, &values_).ok());
+  EXPECT_EQ(values_, std::vector<float>(values_.size(), -1.0f));
+}
+
+TEST_P(LoadWeightsTest, UnknownTensorIsRefusedButRotaryTables) {
+  Stock stock = StockOf(layout_, StDtype::kF32);
   const Stored extra{StDtype::kF32, {2}, std::string(8, '\0')};
-  stock["moments.whatever"] = extra;
-  stock["weights.model.layers.0.self_attn.rotary_emb.inv_freq"] = extra;
-  EXPECT_TRUE(Load(stock, config_, &values_, "weights.").ok());
-  stock["weights.model.layers.2.mlp.up_proj.weight"] = extra;  // a third layer
-  ExpectError(Load(stock, config_, &values_, "weights."), StatusCode::kInvalidArgument,
-              {Path(), "weights.model.layers.2.mlp.up_proj.weight"});
+  stock["model.layers.0.self_attn.rotary_emb.inv_freq"] = extra;
+  EXPECT_TRUE(Load(stock, config_, &values_).ok());
+  stock["model.layers.2.mlp.up_proj.weight"] = extra;  // a third layer
+  ExpectError(Load(stock, config_, &values_), StatusCode::kInvalidArgument,
+              {Path(), "model.layers.2.mlp.up_proj.weight"});
   Stock biased = StockOf(layout_, StDtype::kF32);
   biased["model.layers.0.self_attn.q_proj.bias"] = extra;
   ExpectError(Load(biased, config_, &values_), StatusCode::kInvalidArgument, {"q_proj.bias"});
@@ -150,7 +153,11 @@ TEST(LoadTiedWeightsTest, AStoredHeadMustBeTheEmbedding) {
   EXPECT_TRUE(Load(stock, config, &values).ok());
   stock["lm_head.weight"].bytes[100] ^= 1;
   ExpectError(Load(stock, config, &values), StatusCode::kInvalidArgument,
-              {Path(), "lm_head.weight"});
+              {Path(), "lm_head.weight", "row 1"});
+  stock["lm_head.weight"].bytes.resize(4 * 24);
+  stock["lm_head.weight"].shape = {4, 6};
+  ExpectError(Load(stock, config, &values), StatusCode::kInvalidArgument,
+              {Path(), "lm_head.weight", "[4, 6]"});
 }
 
 }  // namespace
