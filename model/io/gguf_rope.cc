@@ -1,0 +1,143 @@
+#include "model/io/gguf_rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include "base/check.h"
+#include "model/io/gguf_text.h"
+#include "model/llama/rope_table.h"
+
+namespace cria::model {
+namespace {
+
+constexpr double kTolerance = 1e-6;  // of a divisor, relative: what fp32 arithmetic leaves
+
+LlamaConfig Unscaled(const LlamaConfig& config) {
+  LlamaConfig out = config;
+  out.rope_scaling = RopeScaling();
+  return out;
+}
+
+// Looks for the scaling behind some divisors, one guess after another.
+class Search {
+ public:
+  Search(std::span<const float> divisors, const LlamaConfig& config)
+      : divisors_(divisors), config_(Unscaled(config)), frequencies_(RopeFrequencies(config_)) {}
+
+  // The first that fits: original as given, low and high as people have them or as they follow.
+  std::optional<RopeScaling> Try(double factor, int64_t original) const {
+    RopeScaling scaling;
+    scaling.type = "llama3";
+    scaling.factor = factor;
+    scaling.original_max_positions = original;
+    if (Fits(scaling)) return scaling;  // low 1, high 4: the defaults, and Llama's own
+    const std::optional<Line> line = Fit(factor);
+    if (!line) return std::nullopt;
+    // s = a / wavelength + b with a = original / (high - low), b = -low / (high - low).
+    const double span = static_cast<double>(original) / line->slope;
+    scaling.low_freq_factor = Rounded(-line->intercept * span);
+    scaling.high_freq_factor = Rounded((1 - line->intercept) * span);
+    if (Fits(scaling)) return scaling;
+    return std::nullopt;
+  }
+
+  // The original that low = 1 asks for, where blended frequencies tell.
+  std::optional<int64_t> OriginalForLowOne(double factor) const {
+    const std::optional<Line> line = Fit(factor);
+    if (!line || line->intercept >= 0) return std::nullopt;
+    const double original = line->slope / -line->intercept;
+    if (!(original >= 1 && original < 1e9)) return std::nullopt;
+    return std::llround(original);
+  }
+
+ private:
+  struct Line {
+    double slope;
+    double intercept;
+  };
+
+  bool Fits(const RopeScaling& scaling) const {
+    LlamaConfig config = config_;
+    config.rope_scaling = scaling;
+    if (!Validate(config, "").ok()) return false;
+    const std::vector<double> scaled = RopeFrequencies(config);
+    for (size_t i = 0; i < divisors_.size(); ++i) {
+      const double expected = frequencies_[i] / scaled[i];
+      if (!(std::fabs(divisors_[i] - expected) <= kTolerance * expected)) return false;
+    }
+    return true;
+  }
+
+  // The blend s of the frequencies between as a line over 1 / wavelength, by least squares.
+  std::optional<Line> Fit(double factor) const {
+    double n = 0, sum_x = 0, sum_s = 0, sum_xx = 0, sum_xs = 0;
+    for (size_t i = 0; i < divisors_.size(); ++i) {
+      const double divisor = divisors_[i];
+      if (divisor <= 1 || divisor >= factor) continue;
+      const double x = frequencies_[i] / (2 * std::numbers::pi);
+      const double s = (1 / divisor - 1 / factor) / (1 - 1 / factor);
+      n += 1, sum_x += x, sum_s += s, sum_xx += x * x, sum_xs += x * s;
+    }
+    const double spread = n * sum_xx - sum_x * sum_x;
+    if (n < 2 || !(spread > 0)) return std::nullopt;
+    const double slope = (n * sum_xs - sum_x * sum_s) / spread;
+    if (!(slope > 0)) return std::nullopt;
+    return Line{slope, (sum_s - slope * sum_x) / n};
+  }
+
+  // People write quarters; what fp32 left beside one is dropped.
+  static double Rounded(double value) {
+    const double quarters = std::round(value * 4) / 4;
+    return std::fabs(value - quarters) < 1e-3 ? quarters : value;
+  }
+
+  const std::span<const float> divisors_;
+  const LlamaConfig config_;
+  const std::vector<double> frequencies_;
+};
+
+}  // namespace
+
+std::vector<float> RopeDivisors(const LlamaConfig& config) {
+  CRIA_CHECK(config.rope_scaling.type == "llama3");
+  const std::vector<double> scaled = RopeFrequencies(config);
+  const std::vector<double> plain = RopeFrequencies(Unscaled(config));
+  std::vector<float> divisors;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    divisors.push_back(static_cast<float>(plain[i] / scaled[i]));
+  }
+  return divisors;
+}
+
+StatusOr<RopeScaling> ScalingFromDivisors(std::span<const float> divisors,
+                                          const LlamaConfig& config, int64_t original_hint) {
+  const Search search(divisors, config);
+  const float max = divisors.empty() ? 1 : *std::max_element(divisors.begin(), divisors.end());
+  // The factor itself stands in the tensor unless no wavelength is that long.
+  std::vector<double> factors = {ShortestDouble(max)};
+  for (double factor = 2; factor <= 128; factor *= 2) {
+    if (factor > max) factors.push_back(factor);
+  }
+  std::vector<int64_t> originals;
+  if (original_hint > 0) originals.push_back(original_hint);
+  for (const int64_t common : {int64_t{8192}, config.max_positions}) originals.push_back(common);
+  for (int64_t power = 64; power <= (1 << 20); power *= 2) originals.push_back(power);
+
+  for (const double factor : factors) {
+    if (!(factor >= 1)) continue;
+    for (const int64_t original : originals) {
+      if (const auto found = search.Try(factor, original)) return *found;
+    }
+    if (const auto original = search.OriginalForLowOne(factor)) {
+      if (const auto found = search.Try(factor, *original)) return *found;
+    }
+  }
+  return InvalidArgumentError(
+      "no scaling of Llama 3.1's kind (factor, low_freq_factor, "
+      "high_freq_factor, original_max_position_embeddings) gives its ",
+      divisors.size(), " divisors, which reach ", max, ", for rope_theta ", config.rope_theta);
+}
+
+}  // namespace cria::model
