@@ -37,6 +37,30 @@ struct MatmulArgs {
   bool b_is_weight = false;  // b stays as it is until WeightsChanged: its packed form may be kept
 };
 
+// A weight w[N,K] in the order that the backend's product with few rows reads best. A packed weight
+// is a tensor of PackedElements(dtype, N, K) elements.
+struct PackWeightArgs {
+  Tensor w = {};          // [n,K], fp32 or bf16
+  Tensor packed = {};     // of w's type
+  int64_t first_row = 0;  // w's rows become rows [first_row, first_row + n) of the packed weight
+};
+
+// c[M,N] = a[M,K] w[N,K]^T. Each element is one chain of fused multiply-adds along K, so a row of c
+// depends on its row of a alone. In fp32, Matmul gives the same bits for a, w that are marked
+// transpose_b and b_is_weight. Reads a packed weight once per 240 rows.
+struct MatmulPackedArgs {
+  Tensor a = {};       // [M,K] fp32 or bf16
+  Tensor packed = {};  // fp32 or bf16
+  Tensor c = {};       // [M,N] fp32 or bf16
+};
+
+// Rows of a packed weight, as fp32.
+struct PackedEmbeddingArgs {
+  Tensor tokens = {};  // [R] i32
+  Tensor packed = {};
+  Tensor out = {};  // [R,D] fp32
+};
+
 // sum = x + delta (where delta is given), rstd = 1/sqrt(mean(sum^2) + eps), y = weight * sum *
 // rstd.
 struct RmsNormForwardArgs {
@@ -82,6 +106,9 @@ struct AttentionForwardArgs {
   Tensor lse = {};        // [B*H*T] fp32 out: log-sum-exp of the scaled scores, [b][h][t]
   int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;  // 1/sqrt(K)
+  // Rows of k and v in a sequence, where they are more than its queries (a cache): the queries are
+  // the last `time` of these tokens. 0: as many as queries. Forward only.
+  int64_t keys = 0;
 };
 
 // dq, dk, dv are written (not added to).
@@ -176,6 +203,12 @@ class Ops {
   // Weights handed over as Matmul's b have changed.
   virtual void WeightsChanged() = 0;
   virtual void Matmul(const MatmulArgs& args) = 0;
+
+  virtual int64_t PackedElements(DType dtype, int64_t n, int64_t k) const = 0;
+  virtual void PackWeight(const PackWeightArgs& args) = 0;
+  virtual void MatmulPacked(const MatmulPackedArgs& args) = 0;
+  virtual void PackedEmbedding(const PackedEmbeddingArgs& args) = 0;
+
   virtual Quantized Quantize(const QuantizeArgs& args) = 0;
 
   virtual void RmsNormForward(const RmsNormForwardArgs& args) = 0;

@@ -9,6 +9,9 @@
 //      v       # # #
 //              # # # #
 //
+// With a cache the queries are the last rows of the keys: a row gives the same bits alone as among
+// all, for its tiles of keys begin at the same places, and what is masked adds exact zeros.
+//
 // An item of the forward pass is a chunk of kAttentionChunk queries of one head: tiles of K and V
 // are converted to fp32 (and K transposed) once for the whole chunk. An item of the backward pass
 // is a kv head of a sequence: it alone adds to its dK and dV, in a fixed order.
@@ -119,13 +122,14 @@ void ScaleRow(float* x, float factor, int64_t padded) {
 class ForwardChunk {
  public:
   ForwardChunk(const AttentionForwardArgs& op, float* scratch, int64_t item)
-      : op_(op), padded_(AttentionPad(op.head_dim)) {
+      : op_(op), keys_(op.keys > 0 ? op.keys : op.time), padded_(AttentionPad(op.head_dim)) {
     const int64_t chunks = (op.time + kAttentionChunk - 1) / kAttentionChunk;
     const int64_t chunk = item % chunks;
     head_ = item / chunks % op.heads;
     sequence_ = item / chunks / op.heads;
-    begin_ = chunk * kAttentionChunk;
-    rows_ = std::min(kAttentionChunk, op.time - begin_);
+    first_ = chunk * kAttentionChunk;
+    begin_ = keys_ - op.time + first_;
+    rows_ = std::min(kAttentionChunk, op.time - first_);
     q_ = scratch;
     out_ = q_ + kAttentionChunk * padded_;
     k_ = out_ + kAttentionChunk * padded_;
@@ -137,28 +141,28 @@ class ForwardChunk {
   }
 
   void Run() {
-    const int64_t first_row = sequence_ * op_.time;
+    const int64_t first_row = sequence_ * op_.time + first_;
+    const int64_t first_key = sequence_ * keys_;
     const int32_t* doc_start = op_.doc_start.i32() + first_row;
-    LoadRows(op_.q, first_row + begin_, rows_, head_ * op_.head_dim, op_.head_dim, q_, padded_);
+    LoadRows(op_.q, first_row, rows_, head_ * op_.head_dim, op_.head_dim, q_, padded_);
     std::fill_n(out_, rows_ * padded_, 0.0f);
     std::fill_n(max_, rows_, -std::numeric_limits<float>::infinity());
     std::fill_n(sum_, rows_, 0.0f);
     const int64_t kv_column = head_ / (op_.heads / op_.kv_heads) * op_.head_dim;
-    const int64_t oldest = *std::min_element(doc_start + begin_, doc_start + begin_ + rows_);
+    const int64_t oldest = *std::min_element(doc_start, doc_start + rows_);
     for (int64_t key = oldest / kTile * kTile; key < begin_ + rows_; key += kTile) {
-      const int64_t keys = std::min(kTile, op_.time - key);
-      LoadRows(op_.k, first_row + key, keys, kv_column, op_.head_dim, k_, padded_);
+      const int64_t keys = std::min(kTile, keys_ - key);
+      LoadRows(op_.k, first_key + key, keys, kv_column, op_.head_dim, k_, padded_);
       Transpose(k_, keys, op_.head_dim, padded_, kt_);
-      LoadRows(op_.v, first_row + key, keys, kv_column, op_.head_dim, v_, padded_);
+      LoadRows(op_.v, first_key + key, keys, kv_column, op_.head_dim, v_, padded_);
       for (int64_t row = 0; row < rows_; row += kTile) Tile(row, key, keys, doc_start);
     }
-    float* lse = op_.lse.f32() + (sequence_ * op_.heads + head_) * op_.time + begin_;
+    float* lse = op_.lse.f32() + (sequence_ * op_.heads + head_) * op_.time + first_;
     for (int64_t row = 0; row < rows_; ++row) {
       ScaleRow(out_ + row * padded_, 1.0f / sum_[row], padded_);
       lse[row] = max_[row] + std::log(sum_[row]);
     }
-    StoreRows(out_, padded_, op_.out, first_row + begin_, rows_, head_ * op_.head_dim,
-              op_.head_dim);
+    StoreRows(out_, padded_, op_.out, first_row, rows_, head_ * op_.head_dim, op_.head_dim);
   }
 
  private:
@@ -167,7 +171,7 @@ class ForwardChunk {
     const int64_t query = begin_ + row;
     if (key >= query + rows) return;  // beyond the diagonal
     // Documents only move forward: the first row's document is the oldest of the tile.
-    if (doc_start[query] >= key + keys) return;
+    if (doc_start[row] >= key + keys) return;
     if (key != query) {
       Rows(row, rows, key, keys, doc_start);
       return;
@@ -194,7 +198,7 @@ class ForwardChunk {
                 .k = op_.head_dim,
                 .accumulate = false});
     for (int64_t r = 0; r < rows; ++r) {
-      const Visible visible = VisibleKeys(query + r, doc_start[query + r], key, keys);
+      const Visible visible = VisibleKeys(query + r, doc_start[row + r], key, keys);
       if (visible.first > 0 || visible.last < columns) {
         MaskRow(scores_ + r * kTile, visible, columns);
       }
@@ -237,8 +241,11 @@ class ForwardChunk {
   }
 
   const AttentionForwardArgs& op_;
+  const int64_t keys_;  // of the sequence
   const int64_t padded_;
-  int64_t head_, sequence_, begin_, rows_;
+  // The chunk's first row among the queries, and the same token's place among the keys.
+  int64_t first_, begin_;
+  int64_t head_, sequence_, rows_;
   float *q_, *out_, *k_, *kt_, *v_, *scores_, *max_, *sum_;
 };
 

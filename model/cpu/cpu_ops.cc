@@ -44,6 +44,25 @@ class CpuOps final : public Ops {
   void WeightsChanged() override { gemm_.WeightsChanged(); }
   void Matmul(const MatmulArgs& args) override { gemm_.Run(args); }
 
+  int64_t PackedElements(DType dtype, int64_t n, int64_t k) const override {
+    return CountBlocks(n, kPanelColumns) * kPanelColumns * PackedDepth(dtype, k);
+  }
+  void PackWeight(const PackWeightArgs& args) override {
+    CRIA_CHECK(args.w.dtype() == args.packed.dtype(), args.w.ToString(), " to ",
+               args.packed.ToString());
+    constexpr int64_t kRowsPerItem = 4 * kPanelColumns;
+    RunBlocks(kernels_.PackPanels, PackPanelsKernelArgs{args.w, args.packed, args.first_row},
+              args.w.dim(0), kRowsPerItem);
+  }
+  void MatmulPacked(const MatmulPackedArgs& args) override {
+    CRIA_CHECK_GE(args.packed.num_elements(),
+                  PackedElements(args.packed.dtype(), args.c.dim(1), args.a.dim(1)));
+    gemm_.RunPacked(args);
+  }
+  void PackedEmbedding(const PackedEmbeddingArgs& args) override {
+    RunBlocks(kernels_.PackedEmbedding, args, args.out.dim(0), kRowsPerBlock);
+  }
+
   Quantized Quantize(const QuantizeArgs& args) override {
     CRIA_CHECK(args.from.dim(0) == args.to.dim(0) && args.from.dim(1) == args.to.dim(1),
                "quantise ", args.from.ToString(), " to ", args.to.ToString());
@@ -85,6 +104,9 @@ class CpuOps final : public Ops {
 
   void AttentionForward(const AttentionForwardArgs& args) override {
     CheckAttention(args);
+    CRIA_CHECK(args.keys == 0 || args.keys >= args.time, args.keys, " keys, ", args.time,
+               " queries");
+    CRIA_CHECK_GE(args.k.dim(0), args.batch * std::max(args.keys, args.time));
     const int64_t size = AttentionForwardScratch(args);
     float* scratch = Floats(&attention_, size * NumThreads());
     const int64_t chunks = CountBlocks(args.time, kAttentionChunk);

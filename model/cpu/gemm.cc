@@ -12,6 +12,7 @@
 #include "base/cpu.h"
 #include "base/parallel.h"
 #include "model/cpu/kernels.h"
+#include "model/cpu/panel_gemm.h"
 
 namespace cria::model::cpu {
 namespace {
@@ -116,6 +117,7 @@ class Gemm::Impl {
     CRIA_CHECK(!args.accumulate || args.c.dtype() == DType::kF32, "accumulate into ",
                args.c.ToString());
     if (m == 0 || n == 0) return;
+    if (IsForwardOfWeight(args)) return panels_.Run({.a = args.a, .w = args.b, .c = args.c});
     const OneThreadForOneDnn one_thread;
     ResizeThreads();
     PlanTiles(m, n, &tiles_);
@@ -133,16 +135,28 @@ class Gemm::Impl {
              });
   }
 
+  void RunPacked(const MatmulPackedArgs& args) {
+    panels_.Run({.a = args.a, .packed = args.packed, .c = args.c});
+  }
+
   void WeightsChanged() { ++weights_version_; }
 
   int64_t workspace_bytes() const {
-    int64_t bytes = a_wide_.bytes() + b_wide_.bytes();
+    int64_t bytes = a_wide_.bytes() + b_wide_.bytes() + panels_.workspace_bytes();
     for (const PerThread& thread : threads_) bytes += thread.tile.bytes() + thread.library.bytes();
     for (const auto& [key, packed] : packed_) bytes += packed.memory.bytes();
     return bytes;
   }
 
  private:
+  // The products that decoding repeats row by row, and must find the same bits for.
+  bool IsForwardOfWeight(const MatmulArgs& args) const {
+    if (!args.b_is_weight || !args.transpose_b || args.transpose_a) return false;
+    if (args.accumulate || args.scale != 1) return false;
+    const bool fp32 = args.a.dtype() == DType::kF32 && args.b.dtype() == DType::kF32;
+    return fp32 || path_ == Path::kSgemm || !CpuHasBf16();
+  }
+
   struct PerThread {
     dnnl::stream stream;
     Scratch tile;     // C in fp32 before its conversion
@@ -340,6 +354,7 @@ class Gemm::Impl {
   const Path path_;
   std::vector<PerThread> threads_;
   std::vector<Tile> tiles_;
+  PanelGemm panels_;
   Scratch a_wide_, b_wide_;
   std::map<Key, Primitive> primitives_;
   std::map<PackedKey, Packed> packed_;
@@ -355,23 +370,26 @@ Gemm::Gemm(Path path) {
 }
 Gemm::~Gemm() = default;
 void Gemm::Run(const MatmulArgs& args) { impl_->Run(args); }
+void Gemm::RunPacked(const MatmulPackedArgs& args) { impl_->RunPacked(args); }
 void Gemm::WeightsChanged() { impl_->WeightsChanged(); }
 int64_t Gemm::PlanBytes(const StepShape& shape) {
-  // Packed weights: one copy for the forward products and one for the backward.
-  const int64_t packed =
-      ActiveIsa() != Isa::kAvx512 || (shape.bf16 && !CpuHasBf16())
-          ? 0
-          : shape.matmul_elements * (shape.bf16 ? 2 : 4) * (shape.training ? 2 : 1);
-  if (!shape.bf16 || CpuHasBf16()) return packed;
-  // Both operands widened at their largest: an activation beside an activation or a weight.
   const int64_t rows = shape.batch * shape.time;
   const int64_t qkv = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
   const int64_t widest = std::max({qkv, 2 * shape.ffn, shape.dim});
+  const int64_t panels = PanelGemm::PlanBytes(rows, std::max(shape.dim, shape.ffn));
+  if (ActiveIsa() == Isa::kAvx512 && (!shape.bf16 || CpuHasBf16())) {
+    // Packed weights: in fp32 a copy for the backward products, in bf16 one for each direction.
+    const int64_t copies = (shape.bf16 ? 1 : 0) + (shape.training ? 1 : 0);
+    return panels + copies * shape.matmul_elements * (shape.bf16 ? 2 : 4);
+  }
+  if (!shape.bf16 || !shape.training) return panels;
+  // Both operands of the backward products widened at their largest: a gradient beside an
+  // activation or a weight.
   const int64_t a = std::max(rows * widest, shape.head_rows * shape.vocab);
   const int64_t b = std::max(
       {rows * std::max(shape.dim, shape.ffn), widest * shape.dim, shape.vocab * shape.dim});
-  const int64_t tile = kTileRows * 5 / 4 * widest;
-  return static_cast<int64_t>(sizeof(float)) * (a + b + tile * NumThreads());
+  const int64_t tile = kTileRows * 5 / 4 * std::max(shape.dim, shape.ffn);
+  return panels + static_cast<int64_t>(sizeof(float)) * (a + b + tile * NumThreads());
 }
 int64_t Gemm::workspace_bytes() const { return impl_->workspace_bytes(); }
 

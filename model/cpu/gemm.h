@@ -11,6 +11,9 @@
 //                likes once after each WeightsChanged. For AVX-512; a product that the library has
 //                no kernel for (bf16 on a CPU without it) takes the other path.
 //
+// The forward product of a weight (a w^T) goes to PanelGemm instead, whose bits don't depend on the
+// number of rows: in fp32 always, in bf16 where kSgemm would widen.
+//
 // Single-threaded object; threads inside.
 
 #ifndef CRIA_MODEL_CPU_GEMM_H_
@@ -30,6 +33,7 @@ class Gemm {
   ~Gemm();
 
   void Run(const MatmulArgs& args);
+  void RunPacked(const MatmulPackedArgs& args);
   // Operands marked b_is_weight may have changed.
   void WeightsChanged();
 

@@ -1,5 +1,7 @@
 #include "model/cpu/kernels.h"
 
+#include <algorithm>
+
 #include "base/cpu.h"
 
 namespace cria::model::cpu {
@@ -39,6 +41,15 @@ int64_t AttentionBackwardScratch(const AttentionForwardArgs& args) {
   const int64_t group_rows = args.heads / args.kv_heads * args.time;
   return 3 * group_rows * padded + AttentionPad(group_rows) + 5 * kAttentionTile * padded +
          2 * kAttentionTile * kAttentionTile;
+}
+
+// Few rows: a as fp32. Many: a block of A, panels of B, a panel that c does not fill, and sums of a
+// chunk of columns of a bf16 c. (12 x 2 is the widest register tile, so two panels.)
+int64_t PanelScratch(int64_t rows, int64_t k) {
+  const int64_t few = rows <= kPanelFewRows ? rows * PackedDepth(DType::kBF16, k) : 0;
+  const int64_t many = rows * (kPanelDepth + kPanelColumns + kPanelsPerChunk * kPanelColumns) +
+                       2 * kPanelDepth * kPanelColumns;
+  return std::max(few, many);
 }
 
 }  // namespace cria::model::cpu

@@ -50,6 +50,23 @@ struct ScaledAddKernelArgs {
   bool accumulate;
 };
 
+// Items: panels of kPanelColumns columns of c, for all rows of a. c = a w^T, with w row-major
+// (`packed` undefined) or packed. At most kPanelBlockRows rows.
+struct PanelMatmulKernelArgs {
+  Tensor a;        // [M,K] fp32 or bf16
+  Tensor w;        // [N,K] fp32 or bf16, or undefined
+  Tensor packed;   // PackedElements, or undefined
+  Tensor c;        // [M,N] fp32 or bf16
+  float* scratch;  // of the calling thread, PanelScratch floats
+};
+
+// Items: rows of w; row r becomes row first_row + r of the packed weight.
+struct PackPanelsKernelArgs {
+  const Tensor& w;  // [n,K], of packed's type
+  const Tensor& packed;
+  int64_t first_row;
+};
+
 // Items: blocks of kElementsPerBlock; block i's sum goes to partial[i].
 struct SumOfSquaresKernelArgs {
   const float* x;
@@ -71,7 +88,10 @@ struct SumOfSquaresKernelArgs {
   X(AdamW, AdamWArgs)                         /* elements */ \
   X(Copy, CopyKernelArgs)                     /* rows */     \
   X(ScaledAdd, ScaledAddKernelArgs)           /* rows */     \
-  X(SumOfSquares, SumOfSquaresKernelArgs)
+  X(SumOfSquares, SumOfSquaresKernelArgs)                    \
+  X(PanelMatmul, PanelMatmulKernelArgs)                      \
+  X(PackPanels, PackPanelsKernelArgs)                        \
+  X(PackedEmbedding, PackedEmbeddingArgs) /* rows */
 
 struct KernelTable {
 #define CRIA_KERNEL_POINTER(Name, Args) void (*Name)(const Args& args, int64_t begin, int64_t end);
@@ -89,6 +109,21 @@ constexpr int64_t AttentionPad(int64_t n) { return (n + 15) / 16 * 16; }
 // Floats of scratch that one thread needs for an attention kernel.
 int64_t AttentionForwardScratch(const AttentionForwardArgs& args);
 int64_t AttentionBackwardScratch(const AttentionForwardArgs& args);
+
+// Panels of the forward matrix product (panel_matmul.cc).
+inline constexpr int64_t kPanelColumns = 16;
+inline constexpr int64_t kPanelDepth = 256;      // of K at a time, when there are many rows
+inline constexpr int64_t kPanelBlockRows = 240;  // with kPanelDepth floats each: half of an L2
+inline constexpr int64_t kPanelFewRows = 6;      // up to here packed panels are streamed
+inline constexpr int64_t kPanelsPerChunk = 32;   // columns at a time whose sums wait as fp32
+
+// Numbers along K that a packed weight holds for each column.
+constexpr int64_t PackedDepth(DType type, int64_t k) {
+  return type == DType::kBF16 ? (k + 1) / 2 * 2 : k;
+}
+
+// Floats of scratch that one thread needs for a block of `rows` rows of such a product.
+int64_t PanelScratch(int64_t rows, int64_t k);
 
 // The table of ActiveIsa().
 const KernelTable& Kernels();

@@ -24,6 +24,14 @@ class ForwardingOps : public model::Ops {
   }
   void WeightsChanged() override { ops_->WeightsChanged(); }
   void Matmul(const model::MatmulArgs& args) override { ops_->Matmul(args); }
+  int64_t PackedElements(model::DType dtype, int64_t n, int64_t k) const override {
+    return ops_->PackedElements(dtype, n, k);
+  }
+  void PackWeight(const model::PackWeightArgs& args) override { ops_->PackWeight(args); }
+  void MatmulPacked(const model::MatmulPackedArgs& args) override { ops_->MatmulPacked(args); }
+  void PackedEmbedding(const model::PackedEmbeddingArgs& args) override {
+    ops_->PackedEmbedding(args);
+  }
   model::Quantized Quantize(const model::QuantizeArgs& args) override {
     return ops_->Quantize(args);
   }

@@ -69,6 +69,27 @@ void TimingOps::Matmul(const model::MatmulArgs& args) {
   record.flops += shape.flops();
 }
 
+void TimingOps::PackWeight(const model::PackWeightArgs& args) {
+  Timed("pack weight", [&] { ops_->PackWeight(args); }).bytes += 2 * BytesOf({&args.w});
+}
+
+void TimingOps::MatmulPacked(const model::MatmulPackedArgs& args) {
+  const GemmShape shape = {.m = args.c.dim(0),
+                           .n = args.c.dim(1),
+                           .k = args.a.dim(1),
+                           .transpose_b = true,
+                           .bf16 = IsBf16(args.packed),
+                           .bf16_out = IsBf16(args.c)};
+  OpRecord& record = Timed(StrCat("packed ", NameOf(shape)), [&] { ops_->MatmulPacked(args); });
+  record.flops += shape.flops();
+  record.bytes += BytesOf({&args.a, &args.packed, &args.c});
+}
+
+void TimingOps::PackedEmbedding(const model::PackedEmbeddingArgs& args) {
+  Timed("packed embedding", [&] { ops_->PackedEmbedding(args); }).bytes +=
+      BytesOf({&args.out, &args.out});
+}
+
 model::Quantized TimingOps::Quantize(const model::QuantizeArgs& args) {
   static constexpr const char* kUnits[] = {"tensor", "row", "column", "1x128", "128x1", "128x128"};
   model::Quantized result;

@@ -45,6 +45,12 @@ class TimingOps final : public model::Ops {
   }
   void WeightsChanged() override { ops_->WeightsChanged(); }
   void Matmul(const model::MatmulArgs& args) override;
+  int64_t PackedElements(model::DType dtype, int64_t n, int64_t k) const override {
+    return ops_->PackedElements(dtype, n, k);
+  }
+  void PackWeight(const model::PackWeightArgs& args) override;
+  void MatmulPacked(const model::MatmulPackedArgs& args) override;
+  void PackedEmbedding(const model::PackedEmbeddingArgs& args) override;
   model::Quantized Quantize(const model::QuantizeArgs& args) override;
   void RmsNormForward(const model::RmsNormForwardArgs& args) override;
   void RmsNormBackward(const model::RmsNormBackwardArgs& args) override;
