@@ -384,7 +384,13 @@ StatusOr<std::string_view> HeaderOf(std::string_view bytes) {
   return header;
 }
 
-std::string BuildHeader(const std::vector<const TensorToWrite*>& sorted,
+// A tensor of a file to be written, with the bytes that its dtype and shape need.
+struct PlannedTensor {
+  const TensorToStream* tensor;
+  uint64_t bytes;
+};
+
+std::string BuildHeader(const std::vector<PlannedTensor>& sorted,
                         const std::map<std::string, std::string>& metadata) {
   std::string header = "{";
   if (!metadata.empty()) {
@@ -398,14 +404,14 @@ std::string BuildHeader(const std::vector<const TensorToWrite*>& sorted,
     header += '}';
   }
   uint64_t begin = 0;
-  for (const TensorToWrite* tensor : sorted) {
+  for (const auto& [tensor, bytes] : sorted) {
     if (header.size() > 1) header += ',';
     AppendJsonString(&header, tensor->name);
     header += StrCat(":{\"dtype\":\"", StDtypeName(tensor->dtype), "\",\"shape\":[");
     for (size_t i = 0; i < tensor->shape.size(); ++i) {
       header += StrCat(i == 0 ? "" : ",", tensor->shape[i]);
     }
-    const uint64_t end = begin + tensor->data.size();
+    const uint64_t end = begin + bytes;
     header += StrCat("],\"data_offsets\":[", begin, ",", end, "]}");
     begin = end;
   }
@@ -414,26 +420,24 @@ std::string BuildHeader(const std::vector<const TensorToWrite*>& sorted,
   return header;
 }
 
-Status CheckToWrite(const std::vector<const TensorToWrite*>& sorted,
-                    const std::map<std::string, std::string>& metadata) {
+// The tensors in the file's order, checked.
+StatusOr<std::vector<PlannedTensor>> PlanFile(const std::vector<TensorToStream>& tensors,
+                                              const std::map<std::string, std::string>& metadata) {
+  std::vector<PlannedTensor> sorted;
   std::vector<std::string_view> names;
-  for (const TensorToWrite* tensor : sorted) {
-    if (!IsUtf8(tensor->name) || tensor->name == kMetadataKey) {
-      return InvalidArgumentError("InvalidHeader: ", Quoted(tensor->name),
+  for (const TensorToStream& tensor : tensors) {
+    if (!IsUtf8(tensor.name) || tensor.name == kMetadataKey) {
+      return InvalidArgumentError("InvalidHeader: ", Quoted(tensor.name),
                                   " cannot be a tensor's name");
     }
-    if (tensor->shape.size() > kMaxRank) {
-      return InvalidArgumentError("TensorInvalidInfo: tensor ", Quoted(tensor->name), " has ",
-                                  tensor->shape.size(), " dimensions, at most ", kMaxRank);
+    if (tensor.shape.size() > kMaxRank) {
+      return InvalidArgumentError("TensorInvalidInfo: tensor ", Quoted(tensor.name), " has ",
+                                  tensor.shape.size(), " dimensions, at most ", kMaxRank);
     }
     CRIA_ASSIGN_OR_RETURN(const uint64_t bytes,
-                          TensorBytes(tensor->name, tensor->dtype, tensor->shape));
-    if (bytes != tensor->data.size()) {
-      return InvalidArgumentError("TensorInvalidInfo: tensor ", Quoted(tensor->name), ": ",
-                                  DescribeTensor(tensor->dtype, tensor->shape), " needs ", bytes,
-                                  " bytes, got ", tensor->data.size());
-    }
-    names.push_back(tensor->name);
+                          TensorBytes(tensor.name, tensor.dtype, tensor.shape));
+    sorted.push_back({&tensor, bytes});
+    names.push_back(tensor.name);
   }
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
@@ -443,7 +447,17 @@ Status CheckToWrite(const std::vector<const TensorToWrite*>& sorted,
       return InvalidArgumentError("InvalidHeader: metadata ", Quoted(key), " is not UTF-8");
     }
   }
-  return OkStatus();
+  std::sort(sorted.begin(), sorted.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
+    return a.tensor->dtype != b.tensor->dtype ? a.tensor->dtype > b.tensor->dtype
+                                              : a.tensor->name < b.tensor->name;
+  });
+  return sorted;
+}
+
+Status WrongLength(const TensorToStream& tensor, uint64_t wanted, uint64_t got) {
+  return InvalidArgumentError("TensorInvalidInfo: tensor ", Quoted(tensor.name), ": ",
+                              DescribeTensor(tensor.dtype, tensor.shape), " needs ", wanted,
+                              " bytes, got ", got);
 }
 
 }  // namespace
@@ -528,15 +542,27 @@ StatusOr<std::string_view> SafetensorsFile::DataOf(std::string_view name, StDtyp
 StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
                                        const std::vector<TensorToWrite>& tensors,
                                        const std::map<std::string, std::string>& metadata) {
-  std::vector<const TensorToWrite*> sorted;
-  for (const TensorToWrite& tensor : tensors) sorted.push_back(&tensor);
-  std::sort(sorted.begin(), sorted.end(), [](const TensorToWrite* a, const TensorToWrite* b) {
-    return a->dtype != b->dtype ? a->dtype > b->dtype : a->name < b->name;
-  });
-  if (const Status status = CheckToWrite(sorted, metadata); !status.ok()) {
-    return Annotate(status, StrCat("write ", path));
+  std::vector<TensorToStream> streams;
+  for (const TensorToWrite& tensor : tensors) {
+    streams.push_back(
+        {tensor.name, tensor.dtype, tensor.shape,
+         [data = tensor.data](const TensorToStream::Append& append) { return append(data); }});
+    // Before anything is written: a caller's buffer of the wrong size is found early.
+    const StatusOr<uint64_t> bytes = TensorBytes(tensor.name, tensor.dtype, tensor.shape);
+    if (bytes.ok() && *bytes != tensor.data.size()) {
+      return Annotate(WrongLength(streams.back(), *bytes, tensor.data.size()),
+                      StrCat("write ", path));
+    }
   }
-  const std::string header = BuildHeader(sorted, metadata);
+  return StreamSafetensors(path, streams, metadata);
+}
+
+StatusOr<WrittenFile> StreamSafetensors(const std::string& path,
+                                        const std::vector<TensorToStream>& tensors,
+                                        const std::map<std::string, std::string>& metadata) {
+  const StatusOr<std::vector<PlannedTensor>> sorted = PlanFile(tensors, metadata);
+  if (!sorted.ok()) return Annotate(sorted.status(), StrCat("write ", path));
+  const std::string header = BuildHeader(*sorted, metadata);
   if (header.size() > kMaxHeaderBytes) {
     return InvalidArgumentError("write ", path, ": HeaderTooLarge: ", header.size(),
                                 " bytes, at most ", kMaxHeaderBytes);
@@ -546,16 +572,22 @@ StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
 
   CRIA_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
   Hasher hasher;
+  // In pieces, so that what was just hashed is still in the cache when it is written.
   const auto append = [&](std::string_view bytes) {
-    hasher.Update(bytes);
-    return file->Append(bytes);
+    for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
+      const std::string_view piece = bytes.substr(at, kPieceBytes);
+      hasher.Update(piece);
+      CRIA_RETURN_IF_ERROR(file->Append(piece));
+    }
+    return OkStatus();
   };
   CRIA_RETURN_IF_ERROR(append(std::string_view(length, sizeof(length))));
   CRIA_RETURN_IF_ERROR(append(header));
-  // In pieces, so that what was just hashed is still in the cache when it is written.
-  for (const TensorToWrite* tensor : sorted) {
-    for (size_t at = 0; at < tensor->data.size(); at += kPieceBytes) {
-      CRIA_RETURN_IF_ERROR(append(tensor->data.substr(at, kPieceBytes)));
+  for (const auto& [tensor, bytes] : *sorted) {
+    const uint64_t begin = file->size();
+    CRIA_RETURN_IF_ERROR(tensor->write(append));
+    if (file->size() - begin != bytes) {
+      return Annotate(WrongLength(*tensor, bytes, file->size() - begin), StrCat("write ", path));
     }
   }
   WrittenFile written{file->size(), hasher.Hex()};

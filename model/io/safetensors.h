@@ -30,6 +30,7 @@
 #define CRIA_MODEL_IO_SAFETENSORS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -138,6 +139,16 @@ struct TensorToWrite {
   std::string_view data;
 };
 
+// A tensor whose bytes are made while the file is written: weights that are converted on the way.
+struct TensorToStream {
+  using Append = std::function<Status(std::string_view)>;
+  std::string name;
+  StDtype dtype = StDtype::kF32;
+  std::vector<int64_t> shape;
+  // Hands exactly the tensor's bytes to `append`, in pieces; called once, in the file's order.
+  std::function<Status(const Append& append)> write;
+};
+
 struct WrittenFile {
   uint64_t bytes = 0;
   std::string hash;  // XXH3-128 of the whole file, as HashFileHex (base/hash.h) gives it
@@ -151,6 +162,12 @@ struct WrittenFile {
 StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
                                        const std::vector<TensorToWrite>& tensors,
                                        const std::map<std::string, std::string>& metadata);
+
+// The same for tensors that are made on the way; no tensor is held whole. Also the errors of
+// `write`, and InvalidArgument when it gives more or fewer bytes than dtype and shape need.
+StatusOr<WrittenFile> StreamSafetensors(const std::string& path,
+                                        const std::vector<TensorToStream>& tensors,
+                                        const std::map<std::string, std::string>& metadata);
 
 }  // namespace cria::model
 
