@@ -57,8 +57,7 @@ class LlamaDecoder {
   static int64_t PlanBytes(const LlamaConfig& config, const DecoderOptions& options,
                            const Ops& ops);
 
-  // Reads and packs the weights. NotFound for a missing weight, InvalidArgument for a wrong shape
-  // or for weights that the config does not know, the source's errors.
+  // Reads and packs the weights. Errors of Validate, of CheckWeights (load_weights.h), of reading.
   static StatusOr<std::unique_ptr<LlamaDecoder>> Load(const LlamaConfig& config,
                                                       const DecoderOptions& options,
                                                       const WeightSource& source, Ops* ops);
@@ -104,6 +103,10 @@ class LlamaDecoder {
   static Buffers Allocate(const LlamaConfig& config, const DecoderOptions& options, const Ops& ops,
                           Arena* arena);
   Status ReadWeights(const WeightSource& source);
+  // Tokens and positions of the pieces' rows; returns how many there are.
+  int64_t PlaceTokens(std::span<const Piece> pieces);
+  Tensor Logits(std::span<const Piece> pieces);
+  // From a layer's first norm to what its MLP adds to the residual (in delta).
   void RunLayer(const Layer& layer, std::span<const Piece> pieces, int64_t rows);
 
   const LlamaConfig config_;
