@@ -46,16 +46,28 @@ using Node = ConfigFile::Node;
 using Kind = ConfigFile::Node::Kind;
 
 constexpr int kDepthMax = 32;
-constexpr int64_t kNumNodesMax = 100'000;  // aliases may multiply a small text ("billion laughs")
-constexpr size_t kNumKeysMax = 1000;       // in one section; finding a key is a linear search
+// Aliases may multiply a small text ("billion laughs"): at most as many values as it has bytes, and
+// these.
+constexpr int64_t kNumNodesMax = 100'000;
+constexpr int64_t kNumNodesFree = 1000;
+constexpr size_t kShownBytesMax = 100;  // of the file's own text in a message
+constexpr size_t kNumKeysMax = 1000;    // in one section; finding a key is a linear search
 constexpr uint64_t kFileBytesMax = uint64_t{16} << 20;
+
+std::string Brief(std::string_view text) {
+  if (text.size() <= kShownBytesMax) return std::string(text);
+  return StrCat(text.substr(0, kShownBytesMax), "... (", text.size(), " bytes)");
+}
 
 // ---- From yaml-cpp's tree to ours.
 
 class Converter {
  public:
   // Places are "<name>:<line>", or `name` alone without lines (an override).
-  Converter(std::string name, bool with_lines) : name_(std::move(name)), with_lines_(with_lines) {}
+  Converter(std::string name, bool with_lines, size_t text_bytes)
+      : name_(std::move(name)),
+        with_lines_(with_lines),
+        num_nodes_max_(std::min(kNumNodesMax, kNumNodesFree + static_cast<int64_t>(text_bytes))) {}
 
   StatusOr<Node> Convert(const YAML::Node& yaml, const YAML::Mark& mark, int depth) {
     Node node;
@@ -63,8 +75,8 @@ class Converter {
     if (depth > kDepthMax) {
       return InvalidArgumentError(node.place, ": nested deeper than ", kDepthMax);
     }
-    if (++num_nodes_ > kNumNodesMax) {
-      return InvalidArgumentError(node.place, ": more than ", kNumNodesMax, " values");
+    if (++num_nodes_ > num_nodes_max_) {
+      return InvalidArgumentError(node.place, ": more than ", num_nodes_max_, " values");
     }
     switch (yaml.Type()) {
       case YAML::NodeType::Undefined:
@@ -94,8 +106,9 @@ class Converter {
             return InvalidArgumentError(child.place, ": more than ", kNumKeysMax, " keys");
           }
           if (node.Find(key) != nullptr) {
-            return InvalidArgumentError(child.place, ": ", key, ": the key stands here again, ",
-                                        "first at ", node.Find(key)->place);
+            return InvalidArgumentError(child.place, ": ", Brief(key),
+                                        ": the key stands here again, ", "first at ",
+                                        node.Find(key)->place);
           }
           node.members.push_back({key, std::move(child)});
         }
@@ -111,6 +124,7 @@ class Converter {
 
   const std::string name_;
   const bool with_lines_;
+  const int64_t num_nodes_max_;
   int64_t num_nodes_ = 0;
 };
 
@@ -121,13 +135,13 @@ StatusOr<Node> ParseYaml(const std::string& text, const std::string& name, bool 
       return InvalidArgumentError(name, ": ", documents.size(), " YAML documents, expected one");
     }
     const YAML::Node yaml = documents.empty() ? YAML::Node() : documents[0];
-    Converter converter(name, with_lines);
+    Converter converter(name, with_lines, text.size());
     return converter.Convert(yaml, documents.empty() ? YAML::Mark() : yaml.Mark(), 0);
   } catch (const YAML::Exception& error) {
     return InvalidArgumentError(name, with_lines ? StrCat(":", error.mark.line + 1) : "",
-                                ": not YAML: ", error.msg);
+                                ": not YAML: ", Brief(error.msg));
   } catch (const std::exception& error) {
-    return InvalidArgumentError(name, ": not YAML: ", error.what());
+    return InvalidArgumentError(name, ": not YAML: ", Brief(error.what()));
   }
 }
 
@@ -167,7 +181,7 @@ std::string Shown(const Node& node) {
     case Kind::kNull:
       return "nothing";
     case Kind::kScalar:
-      return StrCat(node.quoted ? "the string " : "", "\"", node.scalar, "\"");
+      return StrCat(node.quoted ? "the string " : "", "\"", Brief(node.scalar), "\"");
     case Kind::kList:
       return "a list";
     case Kind::kMap:
@@ -288,13 +302,14 @@ class Reader : public ConfigVisitor {
       std::string best;
       size_t best_distance = 1 + std::max<size_t>((key.size() + 1) / 3, 1);
       for (const std::string& known : level_.known) {
+        if (key.size() > kShownBytesMax) break;  // nobody's slip
         const size_t distance = EditDistance(key, known);
         if (distance < best_distance) {
           best = known;
           best_distance = distance;
         }
       }
-      Fail(node, Dotted(key),
+      Fail(node, Dotted(Brief(key)),
            best.empty() ? "unknown key" : StrCat("unknown key; did you mean \"", best, "\"?"));
     }
   }

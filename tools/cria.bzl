@@ -33,6 +33,38 @@ def cria_cc_test(name, deps = [], copts = [], size = "small", timeout = "short",
         **kwargs
     )
 
+def cria_fuzz_target(name, deps):
+    """A reader under hostile input, <name>_target.cc (tests/fuzz/README.md), compiled twice.
+
+    <name>_test replays damaged copies of its seeds; <name>_fuzz is libFuzzer's program, which only
+    --config=fuzz links.
+    """
+    cria_cc_library(
+        name = name + "_target",
+        testonly = True,
+        srcs = [name + "_target.cc"],
+        deps = deps + ["//tests/fuzz:fuzz_target"],
+        alwayslink = True,
+    )
+    cria_cc_test(
+        name = name + "_test",
+        deps = [
+            ":" + name + "_target",
+            "//tests/fuzz:replay",
+        ],
+    )
+    cria_cc_binary(
+        name = name + "_fuzz",
+        testonly = True,
+        srcs = ["//tests/fuzz:fuzz_main.cc"],
+        linkopts = ["-fsanitize=fuzzer"],
+        tags = ["manual"],
+        deps = [
+            ":" + name + "_target",
+            "//tests/fuzz:fuzz_target",
+        ],
+    )
+
 # One source compiled once for each instruction set. The source wraps its code in
 # `namespace CRIA_ISA { ... }`; which copy runs is decided once, at start (base/cpu.h).
 _ISAS = {
