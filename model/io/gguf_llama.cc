@@ -117,9 +117,9 @@ uint32_t GgufFileType(GgmlType type) {
   return 0;
 }
 
-Status AddLlamaKeys(const LlamaConfig& config, GgmlType type, GgufWriter* writer) {
+Status AddLlamaKeys(const LlamaConfig& config, uint32_t file_type, GgufWriter* writer) {
   writer->AddString("general.architecture", "llama");
-  writer->AddU32("general.file_type", GgufFileType(type));
+  writer->AddU32("general.file_type", file_type);
   writer->AddU32("general.quantization_version", kQuantizationVersion);
   Status status;
   const auto add = [&](const char* name, int64_t value) {

@@ -4,7 +4,7 @@
 //   CRIA_ASSIGN_OR_RETURN(std::unique_ptr<GgufLlama> llama, GgufLlama::Create(std::move(file)));
 //   llama->config();  llama->weights();                       // a WeightSource like any other
 //
-//   AddLlamaKeys(config, type, writer.get());                 // llama.* and general.*
+//   AddLlamaKeys(config, GgufFileType(type), writer.get());   // llama.* and general.*
 //   for (const LlamaTensor& t : LlamaTensors(config)) writer->AddTensor(t.gguf_name, ...);
 //
 //   GGUF                          Hugging Face                                 shape
@@ -60,8 +60,8 @@ std::vector<LlamaTensor> LlamaTensors(const LlamaConfig& config);
 uint32_t GgufFileType(GgmlType type);
 
 // Adds general.architecture, general.file_type, general.quantization_version and the llama.* keys.
-// InvalidArgument for sizes over uint32.
-Status AddLlamaKeys(const LlamaConfig& config, GgmlType type, GgufWriter* writer);
+// `file_type`: what GgufFileType gives. InvalidArgument for sizes over uint32.
+Status AddLlamaKeys(const LlamaConfig& config, uint32_t file_type, GgufWriter* writer);
 
 class GgufLlama : public WeightSource {
  public:
