@@ -143,7 +143,9 @@ StatusOr<std::unique_ptr<SafetensorsSource>> SafetensorsSource::Open(const std::
     file = JoinPath(path, kSafetensorsFile);
     if (!Exists(file) && Exists(index)) {
       CRIA_ASSIGN_OR_RETURN(auto shards, OpenShards(path, index));
-      return FromFiles(std::move(shards), path);
+      CRIA_ASSIGN_OR_RETURN(auto source, FromFiles(std::move(shards), path));
+      source->index_path_ = index;
+      return source;
     }
     if (!Exists(file)) {
       return NotFoundError(path, ": neither ", kSafetensorsFile, " nor ", kSafetensorsIndexFile);

@@ -57,6 +57,9 @@ class SafetensorsSource : public WeightSource {
   // The weights' files, in their order; with an index, sorted by name.
   const std::vector<std::shared_ptr<const SafetensorsFile>>& files() const { return files_; }
 
+  // The index that lists the files; empty when there is none.
+  const std::string& index_path() const { return index_path_; }
+
  private:
   struct Place {
     const SafetensorsFile* file;
@@ -64,7 +67,7 @@ class SafetensorsSource : public WeightSource {
   };
   explicit SafetensorsSource(const std::string& path) : path_(path) {}
 
-  std::string path_;
+  std::string path_, index_path_;
   std::vector<std::shared_ptr<const SafetensorsFile>> files_;
   std::vector<WeightInfo> weights_;
   std::vector<Place> places_;  // of weights_, one each
