@@ -8,6 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "base/file.h"
 #include "base/str.h"
+#include "trainer/models/gguf_model.h"
 #include "trainer/models/hf_writer.h"
 #include "trainer/models/model_files.h"
 
@@ -83,6 +84,25 @@ Status WriteHf(const ModelFiles& files, const Flags& flags) {
   return OkStatus();
 }
 
+std::optional<model::GgmlType> GgufType(const std::string& name) {
+  using model::GgmlType;
+  if (name == "f32") return GgmlType::kF32;
+  if (name == "f16") return GgmlType::kF16;
+  if (name == "bf16") return GgmlType::kBF16;
+  if (name == "q8_0") return GgmlType::kQ8_0;
+  return std::nullopt;
+}
+
+Status WriteGguf(const ModelFiles& files, const Flags& flags) {
+  if (!flags.max_shard_size.empty()) {
+    return InvalidArgumentError("--max-shard-size: a GGUF file is not split");
+  }
+  CRIA_RETURN_IF_ERROR(ExportGguf(files, flags.out, {.type = GgufType(flags.dtype)}));
+  CRIA_ASSIGN_OR_RETURN(const uint64_t bytes, FileSize(flags.out));
+  std::printf("wrote %s: %s\n", flags.out.c_str(), HumanBytes(static_cast<double>(bytes)).c_str());
+  return OkStatus();
+}
+
 Status CheckOut(const Flags& flags) {
   if (!Exists(flags.out)) return OkStatus();
   return InvalidArgumentError("--out ", flags.out, " exists already: choose another");
@@ -101,7 +121,7 @@ Status RunImport(const Flags& flags) {
 Status RunExport(const Flags& flags) {
   CRIA_RETURN_IF_ERROR(CheckOut(flags));
   CRIA_ASSIGN_OR_RETURN(const ModelFiles files, OpenModel(flags.path));
-  return WriteHf(files, flags);
+  return flags.format == "gguf" ? WriteGguf(files, flags) : WriteHf(files, flags);
 }
 
 void AddImport(CLI::App* app, Flags* flags) {
@@ -113,11 +133,14 @@ void AddImport(CLI::App* app, Flags* flags) {
 }
 
 void AddExport(CLI::App* app, Flags* flags) {
-  app->add_option("format", flags->format, "hf")->required()->check(CLI::IsMember({"hf"}));
+  app->add_option("format", flags->format, "hf or gguf")
+      ->required()
+      ->check(CLI::IsMember({"hf", "gguf"}));
   app->add_option("model", flags->path, "a run of cria train, a checkpoint of it, or a model")
       ->required();
-  app->add_option("--out", flags->out, "what to make: a folder (hf)")->required();
-  app->add_option("--dtype", flags->dtype, "type of the weights [the model's own]")
+  app->add_option("--out", flags->out, "what to make: a folder (hf), a file (gguf)")->required();
+  app->add_option("--dtype", flags->dtype,
+                  "type of the weights, q8_0 for gguf alone [the model's own]")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0"}));
   app->add_option("--max-shard-size", flags->max_shard_size,
                   "hf: split the weights into files of at most this [5GB]");

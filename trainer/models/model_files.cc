@@ -1,6 +1,7 @@
 #include "trainer/models/model_files.h"
 
 #include "base/file.h"
+#include "trainer/models/gguf_model.h"
 #include "trainer/models/hf_model.h"
 #include "trainer/models/run_model.h"
 
@@ -8,6 +9,12 @@ namespace cria::trainer {
 
 StatusOr<ModelFiles> OpenModel(const std::string& path) {
   if (!Exists(path)) return NotFoundError("model ", path, ": no such file or folder");
+  if (!IsDir(path)) {
+    if (LooksLikeGgufModel(path)) return OpenGgufModel(path);
+    return InvalidArgumentError(path,
+                                ": a file, but none of GGUF; a model of another format is a "
+                                "folder");
+  }
   if (LooksLikeRun(path)) return OpenRunModel(path);
   if (LooksLikeHfModel(path)) return OpenHfModel(path);
   return NotFoundError(path,
