@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "trainer/bench/generate_bench.h"
 #include "trainer/bench/numerics_bench.h"
 #include "trainer/bench/ops_bench.h"
 #include "trainer/bench/tokenizer_bench.h"
@@ -119,6 +120,44 @@ Status RunOps(OpsFlags flags) {
   return RunOpsBench(flags.options, stdout, flags.options.json ? stderr : stdout);
 }
 
+struct GenerateFlags {
+  GenerateBenchOptions options;
+  std::vector<std::string> precisions = {"fp32", "bf16"};
+};
+
+void AddGenerate(CLI::App* app, GenerateFlags* flags) {
+  GenerateBenchOptions& options = flags->options;
+  app->add_option("--peer", options.peer, "A Python interpreter with llama-cpp-python")
+      ->type_name("PYTHON");
+  app->add_option("--precision", flags->precisions, "fp32, bf16, or both with a comma")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  app->add_option("--threads", options.threads, "Numbers of threads with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1, kMaxThreads))
+      ->capture_default_str();
+  app->add_option("--prompt", options.prompt, "Tokens of the prompt")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app->add_option("--tokens", options.tokens, "Tokens decoded after it")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app->add_option("--reps", options.reps, "Timed rounds, each runs everything once")
+      ->check(CLI::Range(1, kMaxReps))
+      ->capture_default_str();
+  app->add_flag("--tiny", options.tiny, "A tiny model, for a test of the benchmark");
+  app->add_flag("--json", options.json, "The result as JSON, all else on standard error");
+}
+
+Status RunGenerate(GenerateFlags flags) {
+  GenerateBenchOptions& options = flags.options;
+  options.types.clear();
+  for (const std::string& name : flags.precisions) {
+    options.types.push_back(name == "bf16" ? model::DType::kBF16 : model::DType::kF32);
+  }
+  return RunGenerateBench(options, stdout, options.json ? stderr : stdout);
+}
+
 void AddTokenizer(CLI::App* app, TokenizerBenchOptions* options) {
   app->add_option("TEXT", options->text_path, "A text file; default: the King James Bible");
   app->add_option("--peer", options->peer_python,
@@ -145,6 +184,10 @@ int Main(int argc, char** argv) {
   CLI::App* const numerics_app = app.add_subcommand(
       "numerics", "Validation loss of each precision beside fp32's, after the same steps");
   AddNumerics(numerics_app, &numerics);
+  GenerateFlags generate;
+  CLI::App* const generate_app =
+      app.add_subcommand("generate", "Tokens a second of prompts and decoding, beside llama.cpp");
+  AddGenerate(generate_app, &generate);
   TokenizerBenchOptions tokenizer;
   CLI::App* const tokenizer_app = app.add_subcommand(
       "tokenizer", "Encoding and learning a vocabulary, beside other tokenizers");
@@ -161,6 +204,7 @@ int Main(int argc, char** argv) {
   if (*train_app) status = RunTrain(train);
   if (*ops_app) status = RunOps(ops);
   if (*numerics_app) status = RunNumerics(numerics);
+  if (*generate_app) status = RunGenerate(generate);
   if (*tokenizer_app) status = RunTokenizerBench(tokenizer);
   if (!status.ok()) std::fprintf(stderr, "cria bench: %s\n", Message(status).c_str());
   return ExitCode(status);

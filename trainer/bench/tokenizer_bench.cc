@@ -1,12 +1,8 @@
 #include "trainer/bench/tokenizer_bench.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -20,6 +16,7 @@
 #include "base/json.h"
 #include "base/parallel.h"
 #include "trainer/bench/peer_process.h"
+#include "trainer/bench/scratch_folder.h"
 #include "trainer/data/bible.h"
 #include "trainer/tokenizer/bpe_trainer.h"
 #include "trainer/tokenizer/parallel_encode.h"
@@ -30,25 +27,6 @@ namespace {
 
 constexpr double kPeerDeadlineSeconds = 600;
 constexpr const char* kPeers[] = {"tiktoken", "tokenizers"};
-
-// A folder that goes when the bench does.
-class ScratchFolder {
- public:
-  static StatusOr<std::unique_ptr<ScratchFolder>> Create() {
-    const char* const base = std::getenv("TMPDIR");
-    std::string path = JoinPath(base != nullptr ? base : "/tmp", "cria_bench_XXXXXX");
-    if (mkdtemp(path.data()) == nullptr) return ErrnoError(errno, StrCat("create ", path));
-    return std::unique_ptr<ScratchFolder>(new ScratchFolder(path));
-  }
-  ~ScratchFolder() { (void)RemoveAll(path_); }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  std::string File(const char* name) const { return JoinPath(path_, name); }
-
- private:
-  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
-  const std::string path_;
-};
 
 StatusOr<std::string> BenchText(const std::string& path) {
   if (!path.empty()) return ReadFile(path);

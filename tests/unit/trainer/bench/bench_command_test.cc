@@ -56,8 +56,40 @@ TEST(BenchCommandTest, OpsSharesAddUpToAStep) {
   EXPECT_LE(share, 1.0);
 }
 
+TEST(BenchCommandTest, GeneratePrintsARowForEachWorkTypeAndNumberOfThreads) {
+  const Ended run = Bench({"generate", "--tiny", "--reps", "2", "--json", "--prompt", "70"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("verified: 70 tokens decoded one by one"), std::string::npos) << run.err;
+  const Json list = ParseJson(run.out, "stdout").value();
+  ASSERT_EQ(list.size(), 8u);
+  for (const Json& object : list) {
+    EXPECT_EQ(object["impl"], "cria");
+    EXPECT_GT(JsonGet<double>(object, "tokens_per_s_median", "stdout").value(), 0);
+    EXPECT_EQ(object.contains("share_of_memory_bound"), object["work"] == "decode");
+  }
+  EXPECT_EQ(list[7]["type"], "bf16");
+  EXPECT_EQ(list[7]["threads"], 2);
+}
+
+TEST(BenchCommandTest, LlamaCppAgreesAndIsTimed) {
+  const char* python = std::getenv("CRIA_PEER_PYTHON");
+  if (python == nullptr || *python == '\0') {
+    GTEST_SKIP() << "CRIA_PEER_PYTHON names no interpreter with llama-cpp-python";
+  }
+  const Ended run = Bench({"generate", "--tiny", "--reps", "1", "--json", "--peer", python});
+  if (run.exit_code == 1 && run.err.find("no llama_cpp") != std::string::npos) {
+    GTEST_SKIP() << python << " has no llama-cpp-python (pip builds it in half an hour)";
+  }
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("verified: bf16 logits differ by"), std::string::npos) << run.err;
+  const Json list = ParseJson(run.out, "stdout").value();
+  ASSERT_EQ(list.size(), 16u);
+  EXPECT_EQ(list[2]["impl"], "llama.cpp");
+  EXPECT_GT(list[2]["ours_over_theirs"].get<double>(), 0);
+}
+
 TEST(BenchCommandTest, HelpIsNoError) {
-  for (const std::string name : {"train", "ops", "tokenizer"}) {
+  for (const std::string name : {"train", "ops", "generate", "tokenizer"}) {
     EXPECT_EQ(Bench({name, "--help"}).exit_code, 0);
   }
   EXPECT_EQ(Bench({"--help"}).exit_code, 0);
