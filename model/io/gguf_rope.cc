@@ -26,15 +26,24 @@ class Search {
   Search(std::span<const float> divisors, const LlamaConfig& config)
       : divisors_(divisors), config_(Unscaled(config)), frequencies_(RopeFrequencies(config_)) {}
 
-  // The first that fits: original as given, low and high as people have them or as they follow.
-  std::optional<RopeScaling> Try(double factor, int64_t original) const {
+  // Low 1, high 4: the defaults, and Llama's own.
+  std::optional<RopeScaling> TryDefaults(double factor, int64_t original) const {
     RopeScaling scaling;
     scaling.type = "llama3";
     scaling.factor = factor;
     scaling.original_max_positions = original;
-    if (Fits(scaling)) return scaling;  // low 1, high 4: the defaults, and Llama's own
+    if (Fits(scaling)) return scaling;
+    return std::nullopt;
+  }
+
+  // Low and high as they follow from original and the blended frequencies.
+  std::optional<RopeScaling> TrySolved(double factor, int64_t original) const {
     const std::optional<Line> line = Fit(factor);
     if (!line) return std::nullopt;
+    RopeScaling scaling;
+    scaling.type = "llama3";
+    scaling.factor = factor;
+    scaling.original_max_positions = original;
     // s = a / wavelength + b with a = original / (high - low), b = -low / (high - low).
     const double span = static_cast<double>(original) / line->slope;
     scaling.low_freq_factor = Rounded(-line->intercept * span);
@@ -120,19 +129,23 @@ StatusOr<RopeScaling> ScalingFromDivisors(std::span<const float> divisors,
   for (double factor = 2; factor <= 128; factor *= 2) {
     if (factor > max) factors.push_back(factor);
   }
-  std::vector<int64_t> originals;
-  if (original_hint > 0) originals.push_back(original_hint);
-  for (const int64_t common : {int64_t{8192}, config.max_positions}) originals.push_back(common);
+  std::vector<int64_t> originals = {8192, config.max_positions};
   for (int64_t power = 64; power <= (1 << 20); power *= 2) originals.push_back(power);
 
   for (const double factor : factors) {
     if (!(factor >= 1)) continue;
+    if (original_hint > 0) {
+      if (const auto found = search.TryDefaults(factor, original_hint)) return *found;
+      if (const auto found = search.TrySolved(factor, original_hint)) return *found;
+    }
     for (const int64_t original : originals) {
-      if (const auto found = search.Try(factor, original)) return *found;
+      if (const auto found = search.TryDefaults(factor, original)) return *found;
     }
     if (const auto original = search.OriginalForLowOne(factor)) {
-      if (const auto found = search.Try(factor, *original)) return *found;
+      if (const auto found = search.TryDefaults(factor, *original)) return *found;
+      if (const auto found = search.TrySolved(factor, *original)) return *found;
     }
+    if (const auto found = search.TrySolved(factor, 8192)) return *found;
   }
   return InvalidArgumentError(
       "no scaling of Llama 3.1's kind (factor, low_freq_factor, "
