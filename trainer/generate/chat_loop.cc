@@ -1,0 +1,61 @@
+#include "trainer/generate/chat_loop.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "trainer/generate/terminal_text.h"
+
+namespace cria::trainer {
+
+// The next line that is not empty, without its line break.
+std::optional<std::string> ChatLoop::ReadLine() {
+  while (!Stopped()) {
+    if (options_.is_terminal) Print("> ");
+    char* buffer = nullptr;
+    size_t capacity = 0;
+    const ssize_t length = getline(&buffer, &capacity, options_.in);
+    std::string line(buffer != nullptr && length > 0 ? buffer : "",
+                     length > 0 ? static_cast<size_t>(length) : 0);
+    std::free(buffer);
+    if (length < 0) break;
+    while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+    if (!StripWhiteSpace(line).empty()) return line;
+  }
+  if (options_.is_terminal) Print("\n");
+  return std::nullopt;
+}
+
+void ChatLoop::Print(std::string_view text) {
+  if (options_.out == nullptr) return;
+  const std::string shown = options_.is_terminal ? TerminalText(text) : std::string(text);
+  std::fwrite(shown.data(), 1, shown.size(), options_.out);
+  std::fflush(options_.out);
+}
+
+StatusOr<Generation> ChatLoop::Reply(const std::vector<int32_t>& ids) {
+  const std::vector<Prompt> prompts = {{.ids = ids, .index = 0}};
+  CRIA_ASSIGN_OR_RETURN(
+      std::vector<Generation> replies,
+      generator_->Run(
+          prompts, options_.generate,
+          {.on_text = [&](size_t, std::string_view text) { Print(text); }, .stop = options_.stop}));
+  Print("\n");
+  return std::move(replies[0]);
+}
+
+Status ChatLoop::Run() {
+  std::vector<int32_t> ids = chat_->Start(options_.start);
+  while (std::optional<std::string> line = ReadLine()) {
+    chat_->AddMessage("user", *line, &ids);
+    chat_->StartReply(&ids);
+    StatusOr<Generation> reply = Reply(ids);
+    if (!reply.ok()) return Annotate(reply.status(), "the conversation");
+    const ChatTurn turn = {*std::move(line), ids, *std::move(reply)};
+    if (options_.on_turn) options_.on_turn(turn);
+    chat_->EndReply(turn.reply.ids, &ids);
+    if (options_.is_terminal && Stopped()) *options_.stop = 0;
+  }
+  return OkStatus();
+}
+
+}  // namespace cria::trainer
