@@ -385,16 +385,16 @@ class Writer {
         eom = ids[i];
       }
     }
-    std::vector<int32_t> told = {ids[0]};
-    out_.AddU32(kEosKey, static_cast<uint32_t>(ids[0]));
-    if (eom) {
-      out_.AddU32(kEomKey, static_cast<uint32_t>(*eom));
-      told.push_back(*eom);
-    }
-    if (eot) {
-      out_.AddU32(kEotKey, static_cast<uint32_t>(*eot));
-      told.push_back(*eot);
-    }
+    // What a reader of these keys makes of them.
+    std::vector<int32_t> told;
+    const auto tell = [&](const char* key, std::optional<int32_t> id) {
+      if (!id) return;
+      out_.AddU32(key, static_cast<uint32_t>(*id));
+      if (std::find(told.begin(), told.end(), *id) == told.end()) told.push_back(*id);
+    };
+    tell(kEosKey, ids[0]);
+    tell(kEomKey, eom);
+    tell(kEotKey, eot);
     if (told != ids) out_.AddI32s(kEosListKey, ids);
   }
 
