@@ -28,7 +28,7 @@ struct GgufExportOptions {
   // Of the matrices; norms are F32 whatever it says, and matrices whose rows are no multiple of 32
   // are F16 in a Q8_0 file, as llama.cpp's converter has them. None: each weight's own, which for
   // types that GGUF has not means the next one that holds it.
-  std::optional<model::GgmlType> type;
+  std::optional<model::GgmlType> type = std::nullopt;
   bool keep_tokenizer = true;  // false: a vocabulary without texts
   bool overwrite = false;
 };
