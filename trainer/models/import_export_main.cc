@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "trainer/models/gguf_model.h"
 #include "trainer/models/hf_writer.h"
+#include "trainer/models/meta_model.h"
 #include "trainer/models/model_files.h"
 
 namespace cria::trainer {
@@ -36,6 +37,8 @@ struct Flags {
   std::string out;
   std::string dtype;
   std::string max_shard_size;
+  std::optional<double> rope_factor;
+  bool no_tokenizer = false;
 };
 
 // "5GB", "500MB", "1234": powers of 1000, as transformers counts.
@@ -97,7 +100,9 @@ Status WriteGguf(const ModelFiles& files, const Flags& flags) {
   if (!flags.max_shard_size.empty()) {
     return InvalidArgumentError("--max-shard-size: a GGUF file is not split");
   }
-  CRIA_RETURN_IF_ERROR(ExportGguf(files, flags.out, {.type = GgufType(flags.dtype)}));
+  CRIA_RETURN_IF_ERROR(ExportGguf(
+      files, flags.out,
+      {.type = GgufType(flags.dtype), .keep_tokenizer = !flags.no_tokenizer, .overwrite = false}));
   CRIA_ASSIGN_OR_RETURN(const uint64_t bytes, FileSize(flags.out));
   std::printf("wrote %s: %s\n", flags.out.c_str(), HumanBytes(static_cast<double>(bytes)).c_str());
   return OkStatus();
@@ -110,6 +115,14 @@ Status CheckOut(const Flags& flags) {
 
 Status RunImport(const Flags& flags) {
   CRIA_RETURN_IF_ERROR(CheckOut(flags));
+  if (flags.rope_factor) {
+    if (flags.format != "meta") {
+      return InvalidArgumentError("--rope-factor: only Meta's params.json leaves it open");
+    }
+    CRIA_ASSIGN_OR_RETURN(const ModelFiles files,
+                          OpenMetaModel(flags.path, {.rope_factor = flags.rope_factor}));
+    return WriteHf(files, flags);
+  }
   CRIA_ASSIGN_OR_RETURN(const ModelFiles files, OpenModel(flags.path));
   if (flags.format != ModelFormatName(files.format)) {
     return InvalidArgumentError(flags.path, " is of the format ", ModelFormatName(files.format),
@@ -120,6 +133,9 @@ Status RunImport(const Flags& flags) {
 
 Status RunExport(const Flags& flags) {
   CRIA_RETURN_IF_ERROR(CheckOut(flags));
+  if (flags.no_tokenizer && flags.format != "gguf") {
+    return InvalidArgumentError("--no-tokenizer: for gguf alone; of a folder, leave out its files");
+  }
   CRIA_ASSIGN_OR_RETURN(const ModelFiles files, OpenModel(flags.path));
   return flags.format == "gguf" ? WriteGguf(files, flags) : WriteHf(files, flags);
 }
@@ -130,6 +146,9 @@ void AddImport(CLI::App* app, Flags* flags) {
       ->check(CLI::IsMember({"hf", "gguf", "meta"}));
   app->add_option("path", flags->path, "the model's folder or file")->required();
   app->add_option("--out", flags->out, "the folder to make, in Hugging Face's layout")->required();
+  app->add_option("--rope-factor", flags->rope_factor,
+                  "meta: how far scaled RoPE stretches [32 for Llama 3.2 1B and 3B, else 8]")
+      ->check(CLI::Range(1.0, 1e6));
 }
 
 void AddExport(CLI::App* app, Flags* flags) {
@@ -144,6 +163,8 @@ void AddExport(CLI::App* app, Flags* flags) {
       ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0"}));
   app->add_option("--max-shard-size", flags->max_shard_size,
                   "hf: split the weights into files of at most this [5GB]");
+  app->add_flag("--no-tokenizer", flags->no_tokenizer,
+                "gguf: leave the tokenizer out (where the format can't keep it)");
 }
 
 }  // namespace

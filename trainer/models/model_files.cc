@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "trainer/models/gguf_model.h"
 #include "trainer/models/hf_model.h"
+#include "trainer/models/meta_model.h"
 #include "trainer/models/run_model.h"
 
 namespace cria::trainer {
@@ -17,9 +18,11 @@ StatusOr<ModelFiles> OpenModel(const std::string& path) {
   }
   if (LooksLikeRun(path)) return OpenRunModel(path);
   if (LooksLikeHfModel(path)) return OpenHfModel(path);
-  return NotFoundError(path,
-                       ": no model: looked for config.json (a folder of Hugging Face's), "
-                       "checkpoints/ or manifest.json (a run of cria train)");
+  if (LooksLikeMetaModel(path)) return OpenMetaModel(path, {});
+  return NotFoundError(
+      path,
+      ": no model: looked for config.json (a folder of Hugging Face's), "
+      "params.json (of Meta's), checkpoints/ or manifest.json (a run of cria train)");
 }
 
 }  // namespace cria::trainer
