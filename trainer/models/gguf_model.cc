@@ -226,7 +226,7 @@ StatusOr<ModelFiles> OpenGgufModel(const std::string& path) {
 Status ExportGguf(const ModelFiles& files, const std::string& path,
                   const GgufExportOptions& options) {
   if (!options.overwrite && Exists(path)) {
-    return AlreadyExistsError("export to ", path, ": it exists (--overwrite replaces it)");
+    return AlreadyExistsError("export to ", path, ": it exists already; choose another path");
   }
   const Status status = Exporter(files, options).Write(path);
   return status.ok() ? status : Annotate(status, StrCat("export to ", path));
