@@ -12,7 +12,9 @@
 namespace cria::model {
 namespace {
 
-constexpr double kTolerance = 1e-6;  // of a divisor, relative: what fp32 arithmetic leaves
+// Of a divisor, relative. Our own files hold the nearest floats; llama.cpp's converter computes in
+// fp32, which leaves up to 2.1e-6 (heads of 160, factor 32).
+constexpr double kTolerances[] = {6e-8, 1e-5};
 
 LlamaConfig Unscaled(const LlamaConfig& config) {
   LlamaConfig out = config;
@@ -23,8 +25,11 @@ LlamaConfig Unscaled(const LlamaConfig& config) {
 // Looks for the scaling behind some divisors, one guess after another.
 class Search {
  public:
-  Search(std::span<const float> divisors, const LlamaConfig& config)
-      : divisors_(divisors), config_(Unscaled(config)), frequencies_(RopeFrequencies(config_)) {}
+  Search(std::span<const float> divisors, const LlamaConfig& config, double tolerance)
+      : divisors_(divisors),
+        config_(Unscaled(config)),
+        frequencies_(RopeFrequencies(config_)),
+        tolerance_(tolerance) {}
 
   // Low 1, high 4: the defaults, and Llama's own.
   std::optional<RopeScaling> TryDefaults(double factor, int64_t original) const {
@@ -74,7 +79,7 @@ class Search {
     const std::vector<double> scaled = RopeFrequencies(config);
     for (size_t i = 0; i < divisors_.size(); ++i) {
       const double expected = frequencies_[i] / scaled[i];
-      if (!(std::fabs(divisors_[i] - expected) <= kTolerance * expected)) return false;
+      if (!(std::fabs(divisors_[i] - expected) <= tolerance_ * expected)) return false;
     }
     return true;
   }
@@ -105,7 +110,27 @@ class Search {
   const std::span<const float> divisors_;
   const LlamaConfig config_;
   const std::vector<double> frequencies_;
+  const double tolerance_;
 };
+
+// Round numbers that people use first, then what the blended frequencies ask for.
+std::optional<RopeScaling> TryFactor(const Search& search, double factor, int64_t max_positions,
+                                     int64_t original_hint) {
+  if (original_hint > 0) {
+    if (const auto found = search.TryDefaults(factor, original_hint)) return found;
+    if (const auto found = search.TrySolved(factor, original_hint)) return found;
+  }
+  std::vector<int64_t> originals = {8192, max_positions};
+  for (int64_t power = 64; power <= (1 << 20); power *= 2) originals.push_back(power);
+  for (const int64_t original : originals) {
+    if (const auto found = search.TryDefaults(factor, original)) return found;
+  }
+  if (const auto original = search.OriginalForLowOne(factor)) {
+    if (const auto found = search.TryDefaults(factor, *original)) return found;
+    if (const auto found = search.TrySolved(factor, *original)) return found;
+  }
+  return search.TrySolved(factor, 8192);
+}
 
 }  // namespace
 
@@ -122,30 +147,20 @@ std::vector<float> RopeDivisors(const LlamaConfig& config) {
 
 StatusOr<RopeScaling> ScalingFromDivisors(std::span<const float> divisors,
                                           const LlamaConfig& config, int64_t original_hint) {
-  const Search search(divisors, config);
   const float max = divisors.empty() ? 1 : *std::max_element(divisors.begin(), divisors.end());
   // The factor itself stands in the tensor unless no wavelength is that long.
   std::vector<double> factors = {ShortestDouble(max)};
   for (double factor = 2; factor <= 128; factor *= 2) {
     if (factor > max) factors.push_back(factor);
   }
-  std::vector<int64_t> originals = {8192, config.max_positions};
-  for (int64_t power = 64; power <= (1 << 20); power *= 2) originals.push_back(power);
-
-  for (const double factor : factors) {
-    if (!(factor >= 1)) continue;
-    if (original_hint > 0) {
-      if (const auto found = search.TryDefaults(factor, original_hint)) return *found;
-      if (const auto found = search.TrySolved(factor, original_hint)) return *found;
+  for (const double tolerance : kTolerances) {
+    const Search search(divisors, config, tolerance);
+    for (const double factor : factors) {
+      if (!(factor >= 1)) continue;
+      if (const auto found = TryFactor(search, factor, config.max_positions, original_hint)) {
+        return *found;
+      }
     }
-    for (const int64_t original : originals) {
-      if (const auto found = search.TryDefaults(factor, original)) return *found;
-    }
-    if (const auto original = search.OriginalForLowOne(factor)) {
-      if (const auto found = search.TryDefaults(factor, *original)) return *found;
-      if (const auto found = search.TrySolved(factor, *original)) return *found;
-    }
-    if (const auto found = search.TrySolved(factor, 8192)) return *found;
   }
   return InvalidArgumentError(
       "no scaling of Llama 3.1's kind (factor, low_freq_factor, "

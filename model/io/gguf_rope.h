@@ -27,10 +27,10 @@ namespace cria::model {
 // K/2 divisors of a config whose rope_scaling.type is "llama3".
 std::vector<float> RopeDivisors(const LlamaConfig& config);
 
-// The llama3 scaling that gives these divisors to 1e-6 of each, for the frequencies of `config`
-// (rope_theta, head size; max_positions is a guess for original). `original_hint`: what the file
-// says of original, 0 when it doesn't. InvalidArgument when none is found, with the divisors'
-// range. Cost: some thousand evaluations of K/2 numbers.
+// The llama3 scaling that gives these divisors, to fp32's last digits, for the frequencies of
+// `config` (rope_theta, head size; max_positions is a guess for original). `original_hint`: what
+// the file says of original, 0 when it doesn't. InvalidArgument when none is found, with the
+// divisors' range. Cost: some thousand evaluations of K/2 numbers.
 StatusOr<RopeScaling> ScalingFromDivisors(std::span<const float> divisors,
                                           const LlamaConfig& config, int64_t original_hint);
 

@@ -74,6 +74,32 @@ INSTANTIATE_TEST_SUITE_P(
         // All kept: no number is in the tensor, but some scaling is.
         std::tuple{Config(16, 100, {"llama3", 1, 1, 4, 8192}), int64_t{0}}));
 
+// As llama.cpp's converter computes them: frequencies in fp32, a few ulps off where the head size
+// is no power of two.
+TEST(GgufRopeTest, FindsTheParametersBehindAConvertersArithmetic) {
+  for (const int head_dim : {64, 80, 96, 100, 128, 160}) {
+    for (const double factor : {8.0, 16.0, 32.0}) {
+      std::vector<float> divisors;
+      for (int i = 0; i < head_dim; i += 2) {
+        const float exponent = static_cast<float>(i) / static_cast<float>(head_dim);
+        const float frequency = 1.0f / std::pow(500000.0f, exponent);
+        const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+        const float smooth = (8192.0f / wavelength - 1) / 3;
+        divisors.push_back(smooth > 1   ? 1.0f
+                           : smooth < 0 ? static_cast<float>(factor)
+                                        : 1 / ((1 - smooth) / static_cast<float>(factor) + smooth));
+      }
+      const auto found =
+          ScalingFromDivisors(divisors, Config(head_dim, 500000, {"default", 1, 1, 4, 8192}), 0);
+      ASSERT_TRUE(found.ok()) << head_dim << ": " << found.status();
+      EXPECT_EQ(found->factor, factor);
+      EXPECT_EQ(found->low_freq_factor, 1);
+      EXPECT_EQ(found->high_freq_factor, 4);
+      EXPECT_EQ(found->original_max_positions, 8192);
+    }
+  }
+}
+
 TEST(GgufRopeTest, RefusesDivisorsThatAreNotOfThisKind) {
   // Of six blended frequencies one is off; a kept one is not.
   const LlamaConfig large = Config(128, 500000, {"llama3", 8, 1, 4, 8192});
