@@ -58,8 +58,7 @@ void MarkovModel::Poison(int32_t token) {
   embedding_[static_cast<size_t>(token * config_.dim)] = std::numeric_limits<float>::quiet_NaN();
 }
 
-std::unique_ptr<model::LlamaDecoder> MarkovModel::NewDecoder(
-    const model::DecoderOptions& options) const {
+MemoryWeights MarkovModel::Weights() const {
   const int64_t d = config_.dim;
   MemoryWeights weights;
   weights.Add("model.embed_tokens.weight", {config_.vocab, d}, embedding_);
@@ -76,7 +75,12 @@ std::unique_ptr<model::LlamaDecoder> MarkovModel::NewDecoder(
   weights.Add(layer + "mlp.gate_proj.weight", {2, d}, {});
   weights.Add(layer + "mlp.up_proj.weight", {2, d}, {});
   weights.Add(layer + "mlp.down_proj.weight", {d, 2}, {});
-  auto decoder = model::LlamaDecoder::Load(config_, options, weights, ops_.get());
+  return weights;
+}
+
+std::unique_ptr<model::LlamaDecoder> MarkovModel::NewDecoder(
+    const model::DecoderOptions& options) const {
+  auto decoder = model::LlamaDecoder::Load(config_, options, Weights(), ops_.get());
   CRIA_CHECK(decoder.ok(), Message(decoder.status()));
   return *std::move(decoder);
 }

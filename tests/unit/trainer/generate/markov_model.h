@@ -29,6 +29,10 @@ class MemoryWeights : public model::WeightSource {
   const std::vector<model::WeightInfo>& weights() const override { return weights_; }
   Status ReadRows(const model::WeightInfo& weight, int64_t begin, int64_t end, model::StDtype dtype,
                   void* to) const override;
+  // fp32, of weight.shape.
+  const std::vector<float>& values(const model::WeightInfo& weight) const {
+    return values_.at(weight.name);
+  }
 
  private:
   const std::string path_ = "memory";
@@ -42,6 +46,8 @@ class MarkovModel {
 
   // After this token, no logit is finite.
   void Poison(int32_t token);
+  const model::LlamaConfig& config() const { return config_; }
+  MemoryWeights Weights() const;
   std::unique_ptr<model::LlamaDecoder> NewDecoder(const model::DecoderOptions& options) const;
 
  private:
