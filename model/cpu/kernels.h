@@ -112,7 +112,7 @@ int64_t AttentionBackwardScratch(const AttentionForwardArgs& args);
 
 // Panels of the forward matrix product (panel_matmul.cc).
 inline constexpr int64_t kPanelColumns = 16;
-inline constexpr int64_t kPanelDepth = 256;      // of K at a time, when there are many rows
+inline constexpr int64_t kPanelDepth = 320;      // of K at a time at most, of many rows
 inline constexpr int64_t kPanelBlockRows = 240;  // with kPanelDepth floats each: half of an L2
 inline constexpr int64_t kPanelFewRows = 6;      // up to here packed panels are streamed
 inline constexpr int64_t kPanelsPerChunk = 32;   // columns at a time whose sums wait as fp32

@@ -42,9 +42,10 @@ VecU LoadWords(const uint32_t* p) {
 
 // ---- packing ----
 
-// Four rows of four numbers, transposed: to[k * 16 + row].
+// Four rows of four numbers, transposed, as fp32.
 template <typename T>
-void Transpose4x4(const T* from, int64_t stride, float* to) {
+[[gnu::always_inline]] inline void Transpose4x4(const T* from, int64_t stride, float* to,
+                                                int64_t to_stride) {
   __m128 rows[4];
   for (int i = 0; i < 4; ++i) {
     if constexpr (std::is_same_v<T, float>) {
@@ -55,7 +56,7 @@ void Transpose4x4(const T* from, int64_t stride, float* to) {
     }
   }
   _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
-  for (int k = 0; k < 4; ++k) _mm_storeu_ps(to + k * kPanelColumns, rows[k]);
+  for (int k = 0; k < 4; ++k) _mm_storeu_ps(to + k * to_stride, rows[k]);
 }
 
 // to[k][16] = w[column + j][k0 + k] as fp32, zeros for columns that w does not have.
@@ -65,7 +66,7 @@ void TransposePanel(const T* w, int64_t stride, int64_t columns, int64_t depth, 
   if (columns == kPanelColumns) {
     for (; k + 4 <= depth; k += 4) {
       for (int64_t j = 0; j < kPanelColumns; j += 4) {
-        Transpose4x4(w + j * stride + k, stride, to + k * kPanelColumns + j);
+        Transpose4x4(w + j * stride + k, stride, to + k * kPanelColumns + j, kPanelColumns);
       }
     }
   }
@@ -95,10 +96,19 @@ const uint32_t* PackedWords(const Tensor& packed, int64_t panel, int64_t k) {
          panel * PackedDepth(DType::kBF16, k) / 2 * kPanelColumns;
 }
 
-// to[k][rows] = a's rows as fp32.
+// to[k][rows] = a's rows as fp32. Four rows by four numbers at a time where there are as many.
 template <typename T>
 void InterleaveRows(const T* a, int64_t stride, int64_t rows, int64_t depth, float* to) {
-  for (int64_t i = 0; i < rows; ++i) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) {
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4)
+      Transpose4x4(a + i * stride + k, stride, to + k * rows + i, rows);
+    for (; k < depth; ++k) {
+      for (int64_t j = i; j < i + 4; ++j) to[k * rows + j] = LoadOne(a + j * stride + k);
+    }
+  }
+  for (; i < rows; ++i) {
     const T* row = a + i * stride;
     for (int64_t k = 0; k < depth; ++k) to[k * rows + i] = LoadOne(row + k);
   }
@@ -178,15 +188,20 @@ class Blocked {
  public:
   explicit Blocked(const PanelMatmulKernelArgs& args)
       : args_(args), rows_(args.a.dim(0)), depth_(args.a.dim(1)), columns_(args.c.dim(1)) {
+    // Equal parts of K, even for the pairs of bf16.
+    const int64_t parts = std::max<int64_t>((depth_ + kPanelDepth - 1) / kPanelDepth, 1);
+    depth_step_ = ((depth_ + parts - 1) / parts + 1) / 2 * 2;
     a_ = args.scratch;
-    b_ = a_ + rows_ * std::min(depth_, kPanelDepth);
+    b_ = a_ + rows_ * kPanelDepth;
     edge_ = b_ + kRegisterPanels * kPanelDepth * kPanelColumns;
     c_ = edge_ + rows_ * kPanelColumns;
   }
 
   void Run(int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; panel += kPanelsPerChunk) {
-      Chunk(panel, std::min(end, panel + kPanelsPerChunk));
+    // Sums that wait in scratch, of a bf16 c, are of a chunk of columns.
+    const int64_t step = direct() ? end - begin : kPanelsPerChunk;
+    for (int64_t panel = begin; panel < end; panel += step) {
+      Chunk(panel, std::min(end, panel + step));
     }
   }
 
@@ -194,8 +209,8 @@ class Blocked {
   bool direct() const { return args_.c.dtype() == DType::kF32; }
 
   void Chunk(int64_t begin, int64_t end) {
-    for (int64_t k = 0; k < depth_ || k == 0; k += kPanelDepth) {
-      const int64_t depth = std::min(kPanelDepth, depth_ - k);
+    for (int64_t k = 0; k < depth_ || k == 0; k += depth_step_) {
+      const int64_t depth = std::min(depth_step_, depth_ - k);
       PackA(k, depth);
       for (int64_t panel = begin; panel < end;) {
         const int64_t panels = std::min<int64_t>(kRegisterPanels, end - panel);
@@ -285,6 +300,7 @@ class Blocked {
 
   const PanelMatmulKernelArgs& args_;
   const int64_t rows_, depth_, columns_;
+  int64_t depth_step_;
   float *a_, *b_, *edge_, *c_;
 };
 
