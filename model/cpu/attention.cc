@@ -133,9 +133,10 @@ class ForwardChunk {
     q_ = scratch;
     out_ = q_ + kAttentionChunk * padded_;
     k_ = out_ + kAttentionChunk * padded_;
-    kt_ = k_ + kTile * padded_;
-    v_ = kt_ + kTile * padded_;
-    scores_ = v_ + kTile * padded_;
+    kt_ = own_kt_ = k_ + kTile * padded_;
+    v_ = own_v_ = own_kt_ + kTile * padded_;
+    v_stride_ = padded_;
+    scores_ = own_v_ + kTile * padded_;
     max_ = scores_ + kTile * kTile;
     sum_ = max_ + kAttentionChunk;
   }
@@ -152,9 +153,13 @@ class ForwardChunk {
     const int64_t oldest = *std::min_element(doc_start, doc_start + rows_);
     for (int64_t key = oldest / kTile * kTile; key < begin_ + rows_; key += kTile) {
       const int64_t keys = std::min(kTile, keys_ - key);
-      LoadRows(op_.k, first_key + key, keys, kv_column, op_.head_dim, k_, padded_);
-      Transpose(k_, keys, op_.head_dim, padded_, kt_);
-      LoadRows(op_.v, first_key + key, keys, kv_column, op_.head_dim, v_, padded_);
+      if (op_.key_cache.defined()) {
+        UseCache(key, keys, kv_column);
+      } else {
+        LoadRows(op_.k, first_key + key, keys, kv_column, op_.head_dim, k_, padded_);
+        Transpose(k_, keys, op_.head_dim, padded_, own_kt_);
+        LoadRows(op_.v, first_key + key, keys, kv_column, op_.head_dim, own_v_, padded_);
+      }
       for (int64_t row = 0; row < rows_; row += kTile) Tile(row, key, keys, doc_start);
     }
     float* lse = op_.lse.f32() + (sequence_ * op_.heads + head_) * op_.time + first_;
@@ -166,6 +171,24 @@ class ForwardChunk {
   }
 
  private:
+  // Keys lie transposed in the cache, values row by row. fp32 is read where it is.
+  void UseCache(int64_t key, int64_t keys, int64_t kv_column) {
+    const int64_t tile_size = op_.head_dim * kTile;
+    const int64_t tile = key / kTile * op_.kv_heads + kv_column / op_.head_dim;
+    if (op_.key_cache.dtype() == DType::kF32) {
+      kt_ = op_.key_cache.f32() + tile * tile_size;
+    } else {
+      const BF16* from = op_.key_cache.bf16() + tile * tile_size;
+      for (int64_t i = 0; i < tile_size; i += kLanes) Store(own_kt_ + i, Load(from + i));
+    }
+    if (op_.v.dtype() == DType::kF32 && op_.head_dim == padded_) {
+      v_ = op_.v.f32() + key * op_.v.stride(0) + kv_column;
+      v_stride_ = op_.v.stride(0);
+    } else {
+      LoadRows(op_.v, key, keys, kv_column, op_.head_dim, own_v_, padded_);
+    }
+  }
+
   void Tile(int64_t row, int64_t key, int64_t keys, const int32_t* doc_start) {
     const int64_t rows = std::min(kTile, rows_ - row);
     const int64_t query = begin_ + row;
@@ -208,7 +231,7 @@ class ForwardChunk {
                 .a_row_stride = kTile,
                 .a_column_stride = 1,
                 .b = v_,
-                .b_stride = padded_,
+                .b_stride = v_stride_,
                 .c = out_ + row * padded_,
                 .c_stride = padded_,
                 .m = rows,
@@ -246,7 +269,10 @@ class ForwardChunk {
   // The chunk's first row among the queries, and the same token's place among the keys.
   int64_t first_, begin_;
   int64_t head_, sequence_, rows_;
-  float *q_, *out_, *k_, *kt_, *v_, *scores_, *max_, *sum_;
+  float *q_, *out_, *k_, *own_kt_, *own_v_, *scores_, *max_, *sum_;
+  // The tile's keys, transposed, and values: in scratch or in the cache.
+  const float *kt_, *v_;
+  int64_t v_stride_;
 };
 
 // A kv head of a sequence: its dK and dV, and the dQ of the query heads that share it.
@@ -428,6 +454,20 @@ void AttentionForward(const AttentionForwardKernelArgs& args, int64_t begin, int
 
 void AttentionBackward(const AttentionBackwardKernelArgs& args, int64_t begin, int64_t end) {
   for (int64_t item = begin; item < end; ++item) BackwardHead(args.op, args.scratch, item).Run();
+}
+
+// [position / kTile][kv head][K][kTile].
+void StoreKeys(const StoreKeysArgs& args, int64_t begin, int64_t end) {
+  WithType(args.k, [&](auto* all) {
+    auto* cache = static_cast<decltype(all)>(args.key_cache.data());
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t position = args.first + row;
+      const auto* from = all + row * args.k.stride(0);
+      auto* to =
+          cache + position / kTile * kTile * args.kv_heads * args.head_dim + position % kTile;
+      for (int64_t i = 0; i < args.kv_heads * args.head_dim; ++i) to[i * kTile] = from[i];
+    }
+  });
 }
 
 }  // namespace cria::model::cpu::CRIA_ISA

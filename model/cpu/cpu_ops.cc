@@ -104,15 +104,32 @@ class CpuOps final : public Ops {
 
   void AttentionForward(const AttentionForwardArgs& args) override {
     CheckAttention(args);
-    CRIA_CHECK(args.keys == 0 || args.keys >= args.time, args.keys, " keys, ", args.time,
-               " queries");
-    CRIA_CHECK_GE(args.k.dim(0), args.batch * std::max(args.keys, args.time));
+    if (args.key_cache.defined()) {
+      CRIA_CHECK(args.batch == 1 && args.keys >= args.time && args.v.dim(0) >= args.keys, args.keys,
+                 " keys for ", args.batch, " x ", args.time, " queries, ", args.v.ToString());
+      CRIA_CHECK_GE(args.key_cache.num_elements(),
+                    KeyCacheElements(args.keys, args.kv_heads, args.head_dim));
+    } else {
+      CRIA_CHECK_EQ(args.keys, 0);
+    }
     const int64_t size = AttentionForwardScratch(args);
     float* scratch = Floats(&attention_, size * NumThreads());
     const int64_t chunks = CountBlocks(args.time, kAttentionChunk);
     ParallelFor(args.batch * args.heads * chunks, [&](int64_t item) {
       kernels_.AttentionForward({args, scratch + ThreadIndex() * size}, item, item + 1);
     });
+  }
+
+  int64_t KeyCacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const override {
+    return CountBlocks(positions, kAttentionTile) * kAttentionTile * kv_heads * head_dim;
+  }
+
+  void StoreKeys(const StoreKeysArgs& args) override {
+    CRIA_CHECK_EQ(args.k.dim(1), args.kv_heads * args.head_dim);
+    CRIA_CHECK(args.k.dtype() == args.key_cache.dtype(), args.k.ToString());
+    CRIA_CHECK_GE(args.key_cache.num_elements(),
+                  KeyCacheElements(args.first + args.k.dim(0), args.kv_heads, args.head_dim));
+    RunBlocks(kernels_.StoreKeys, args, args.k.dim(0), kRowsPerBlock);
   }
 
   void AttentionBackward(const AttentionBackwardArgs& args) override {
@@ -207,7 +224,7 @@ class CpuOps final : public Ops {
   static void CheckAttention(const AttentionForwardArgs& args) {
     CRIA_CHECK_EQ(args.q.dim(0), args.batch * args.time);
     CRIA_CHECK_EQ(args.q.dim(1), args.heads * args.head_dim);
-    CRIA_CHECK_EQ(args.k.dim(1), args.kv_heads * args.head_dim);
+    CRIA_CHECK_EQ(args.v.dim(1), args.kv_heads * args.head_dim);
     CRIA_CHECK_EQ(args.heads % args.kv_heads, 0);
   }
 

@@ -35,25 +35,25 @@ template <int kRows, int kVectors>
   Vec sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
       sums[i][j] = args.accumulate ? Load(c + i * args.c_stride + j * kLanes) : Vec{};
     }
   }
   for (int64_t k = 0; k < args.k; ++k) {
     Vec b_k[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) b_k[j] = Load(b + k * args.b_stride + j * kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const float a_ik = a[i * args.a_row_stride + k * args.a_column_stride];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) sums[i][j] += a_ik * b_k[j];
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) Store(c + i * args.c_stride + j * kLanes, sums[i][j]);
   }
 }
@@ -72,6 +72,13 @@ inline void Columns(const TileMatmulArgs& args, int64_t column) {
 
 inline void TileMatmul(const TileMatmulArgs& args) {
   int64_t column = 0;
+  // One row has too few sums in two vectors to hide an addition's latency.
+  if (args.m == 1) {
+    constexpr int kMany = 8;
+    for (; column + kMany * kLanes <= args.n; column += kMany * kLanes) {
+      tile_internal::Block<1, kMany>(args, 0, column);
+    }
+  }
   for (; column + 2 * kLanes <= args.n; column += 2 * kLanes) {
     tile_internal::Columns<2>(args, column);
   }

@@ -62,6 +62,8 @@ LlamaDecoder::Buffers LlamaDecoder::Allocate(const LlamaConfig& config,
     return arena->Alloc(DType::kF32, dims);
   };
   const int64_t cache_rows = options.max_sequences * options.max_positions;
+  const int64_t key_elements =
+      ops.KeyCacheElements(options.max_positions, config.kv_heads, config.HeadDim());
   const int64_t rows = options.max_rows;
   Buffers b;
   b.embedding = packed(config.vocab, config.dim);
@@ -74,7 +76,7 @@ LlamaDecoder::Buffers LlamaDecoder::Allocate(const LlamaConfig& config,
                         .out = packed(config.dim, config.QDim()),
                         .gate_up = packed(2 * config.ffn, config.dim),
                         .down = packed(config.dim, config.ffn),
-                        .keys = arena->Alloc(type, {cache_rows, config.KvDim()}),
+                        .keys = arena->Alloc(type, {options.max_sequences, key_elements}),
                         .values = arena->Alloc(type, {cache_rows, config.KvDim()})});
   }
   b.cosines = fp32({options.max_positions, config.HeadDim() / 2});
@@ -176,13 +178,16 @@ void LlamaDecoder::RunLayer(const Layer& layer, std::span<const Piece> pieces, i
     const int64_t first = piece.sequence * options_.max_positions;
     const int64_t before = lengths_[static_cast<size_t>(piece.sequence)];
     const Tensor some = qkv.Rows(row, row + time);
-    ops_->Copy(some.Columns(q_dim, q_dim + kv_dim),
-               layer.keys.Rows(first + before, first + before + time));
+    const Tensor key_cache = KeyCache(layer, piece.sequence);
+    ops_->StoreKeys({.k = some.Columns(q_dim, q_dim + kv_dim),
+                     .key_cache = key_cache,
+                     .first = before,
+                     .kv_heads = config_.kv_heads,
+                     .head_dim = config_.HeadDim()});
     ops_->Copy(some.Columns(q_dim + kv_dim, q_dim + 2 * kv_dim),
                layer.values.Rows(first + before, first + before + time));
     ops_->AttentionForward(
         {.q = some.Columns(0, q_dim),
-         .k = layer.keys.Rows(first, first + before + time),
          .v = layer.values.Rows(first, first + before + time),
          .doc_start = b_.doc_start.Rows(row, row + time),
          .out = attention.Rows(row, row + time),
@@ -193,7 +198,8 @@ void LlamaDecoder::RunLayer(const Layer& layer, std::span<const Piece> pieces, i
          .kv_heads = config_.kv_heads,
          .head_dim = config_.HeadDim(),
          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.HeadDim()))),
-         .keys = before + time});
+         .keys = before + time,
+         .key_cache = key_cache});
     row += time;
   }
   ops_->MatmulPacked({.a = attention, .packed = layer.out, .c = delta});
@@ -295,15 +301,20 @@ void LlamaDecoder::Truncate(int64_t sequence, int64_t length) {
 void LlamaDecoder::CopySequence(int64_t from, int64_t to) {
   if (from == to) return;
   const int64_t n = length(from);
-  const auto rows = [&](const Tensor& cache, int64_t sequence) {
+  const auto rows = [&](const Tensor& values, int64_t sequence) {
     const int64_t first = sequence * options_.max_positions;
-    return cache.Rows(first, first + n);
+    return values.Rows(first, first + n);
   };
   for (const Layer& layer : b_.layers) {
-    ops_->Copy(rows(layer.keys, from), rows(layer.keys, to));
+    ops_->Copy(KeyCache(layer, from), KeyCache(layer, to));
     ops_->Copy(rows(layer.values, from), rows(layer.values, to));
   }
   lengths_[static_cast<size_t>(to)] = n;
+}
+
+Tensor LlamaDecoder::KeyCache(const Layer& layer, int64_t sequence) const {
+  const Tensor row = layer.keys.Rows(sequence, sequence + 1);
+  return row.View({row.num_elements()});
 }
 
 }  // namespace cria::model

@@ -119,6 +119,10 @@ void TimingOps::AttentionForward(const model::AttentionForwardArgs& args) {
       2 * AttentionProductFlops(args);
 }
 
+void TimingOps::StoreKeys(const model::StoreKeysArgs& args) {
+  Timed("store keys", [&] { ops_->StoreKeys(args); }).bytes += 2 * BytesOf({&args.k});
+}
+
 void TimingOps::AttentionBackward(const model::AttentionBackwardArgs& args) {
   // Scores again, dv, dp, dq, dk.
   Timed("attention backward", [&] { ops_->AttentionBackward(args); }).flops +=
