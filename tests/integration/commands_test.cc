@@ -15,6 +15,7 @@ TEST(CommandsTest, HelpIsExitZeroAndAnUnknownFlagIsExitTwo) {
                                                           {"trainer/data/data", "audit"},
                                                           {"trainer/data/data", "inspect"},
                                                           {"trainer/tokenizer/tokenize"},
+                                                          {"trainer/generate/generate"},
                                                           {"trainer/check/check"},
                                                           {"trainer/check/check", "golden"},
                                                           {"trainer/check/check", "tokenizer"},
