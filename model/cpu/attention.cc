@@ -171,22 +171,31 @@ class ForwardChunk {
   }
 
  private:
-  // Keys lie transposed in the cache, values row by row. fp32 is read where it is.
+  // Keys lie transposed in the cache, values row by row. fp32 is read where it is; bf16 too when it
+  // would be read only once or twice.
   void UseCache(int64_t key, int64_t keys, int64_t kv_column) {
+    constexpr int64_t kFewRows = 4;
+    const bool few = rows_ <= kFewRows;
     const int64_t tile_size = op_.head_dim * kTile;
     const int64_t tile = key / kTile * op_.kv_heads + kv_column / op_.head_dim;
-    if (op_.key_cache.dtype() == DType::kF32) {
+    const int64_t v_offset = key * op_.v.stride(0) + kv_column;
+    const bool is_low = op_.v.dtype() == DType::kBF16;
+    if (!is_low) {
       kt_ = op_.key_cache.f32() + tile * tile_size;
+    } else if (few) {
+      kt_ = nullptr;
+      low_kt_ = op_.key_cache.bf16() + tile * tile_size;
     } else {
       const BF16* from = op_.key_cache.bf16() + tile * tile_size;
       for (int64_t i = 0; i < tile_size; i += kLanes) Store(own_kt_ + i, Load(from + i));
     }
-    if (op_.v.dtype() == DType::kF32 && op_.head_dim == padded_) {
-      v_ = op_.v.f32() + key * op_.v.stride(0) + kv_column;
-      v_stride_ = op_.v.stride(0);
-    } else {
+    if (op_.head_dim != padded_ || (is_low && !few)) {
       LoadRows(op_.v, key, keys, kv_column, op_.head_dim, own_v_, padded_);
+      return;
     }
+    v_stride_ = op_.v.stride(0);
+    v_ = is_low ? nullptr : op_.v.f32() + v_offset;
+    low_v_ = is_low ? op_.v.bf16() + v_offset : nullptr;
   }
 
   void Tile(int64_t row, int64_t key, int64_t keys, const int32_t* doc_start) {
@@ -213,6 +222,7 @@ class ForwardChunk {
                 .a_row_stride = padded_,
                 .a_column_stride = 1,
                 .b = kt_,
+                .b_low = low_kt_,
                 .b_stride = kTile,
                 .c = scores_,
                 .c_stride = kTile,
@@ -231,6 +241,7 @@ class ForwardChunk {
                 .a_row_stride = kTile,
                 .a_column_stride = 1,
                 .b = v_,
+                .b_low = low_v_,
                 .b_stride = v_stride_,
                 .c = out_ + row * padded_,
                 .c_stride = padded_,
@@ -270,8 +281,9 @@ class ForwardChunk {
   int64_t first_, begin_;
   int64_t head_, sequence_, rows_;
   float *q_, *out_, *k_, *own_kt_, *own_v_, *scores_, *max_, *sum_;
-  // The tile's keys, transposed, and values: in scratch or in the cache.
+  // The tile's keys, transposed, and values: in scratch or in the cache, there also in bf16.
   const float *kt_, *v_;
+  const BF16 *low_kt_ = nullptr, *low_v_ = nullptr;
   int64_t v_stride_;
 };
 

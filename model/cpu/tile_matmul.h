@@ -18,6 +18,7 @@ struct TileMatmulArgs {
   int64_t a_row_stride;
   int64_t a_column_stride;
   const float* b;
+  const BF16* b_low = nullptr;  // b in bf16, where b is null
   int64_t b_stride;
   float* c;
   int64_t c_stride;
@@ -27,10 +28,11 @@ struct TileMatmulArgs {
 
 namespace tile_internal {
 
-template <int kRows, int kVectors>
-[[gnu::always_inline]] inline void Block(const TileMatmulArgs& args, int64_t row, int64_t column) {
+template <int kRows, int kVectors, typename B>
+[[gnu::always_inline]] inline void Block(const TileMatmulArgs& args, const B* b_all, int64_t row,
+                                         int64_t column) {
   const float* a = args.a + row * args.a_row_stride;
-  const float* b = args.b + column;
+  const B* b = b_all + column;
   float* c = args.c + row * args.c_stride + column;
   Vec sums[kRows][kVectors];
 #pragma GCC unroll 8
@@ -58,31 +60,40 @@ template <int kRows, int kVectors>
   }
 }
 
-template <int kVectors>
-inline void Columns(const TileMatmulArgs& args, int64_t column) {
+template <int kVectors, typename B>
+inline void Columns(const TileMatmulArgs& args, const B* b, int64_t column) {
   constexpr int kTileRows = 6;  // 12 sums, 2 vectors of B and a broadcast fit 16 registers
   int64_t row = 0;
-  for (; row + kTileRows <= args.m; row += kTileRows) Block<kTileRows, kVectors>(args, row, column);
-  for (; row + 4 <= args.m; row += 4) Block<4, kVectors>(args, row, column);
-  for (; row + 2 <= args.m; row += 2) Block<2, kVectors>(args, row, column);
-  for (; row < args.m; ++row) Block<1, kVectors>(args, row, column);
+  for (; row + kTileRows <= args.m; row += kTileRows) {
+    Block<kTileRows, kVectors>(args, b, row, column);
+  }
+  for (; row + 4 <= args.m; row += 4) Block<4, kVectors>(args, b, row, column);
+  for (; row + 2 <= args.m; row += 2) Block<2, kVectors>(args, b, row, column);
+  for (; row < args.m; ++row) Block<1, kVectors>(args, b, row, column);
 }
 
-}  // namespace tile_internal
-
-inline void TileMatmul(const TileMatmulArgs& args) {
+template <typename B>
+inline void AllColumns(const TileMatmulArgs& args, const B* b) {
   int64_t column = 0;
   // One row has too few sums in two vectors to hide an addition's latency.
   if (args.m == 1) {
     constexpr int kMany = 8;
     for (; column + kMany * kLanes <= args.n; column += kMany * kLanes) {
-      tile_internal::Block<1, kMany>(args, 0, column);
+      Block<1, kMany>(args, b, 0, column);
     }
   }
-  for (; column + 2 * kLanes <= args.n; column += 2 * kLanes) {
-    tile_internal::Columns<2>(args, column);
+  for (; column + 2 * kLanes <= args.n; column += 2 * kLanes) Columns<2>(args, b, column);
+  for (; column < args.n; column += kLanes) Columns<1>(args, b, column);
+}
+
+}  // namespace tile_internal
+
+inline void TileMatmul(const TileMatmulArgs& args) {
+  if (args.b != nullptr) {
+    tile_internal::AllColumns(args, args.b);
+  } else {
+    tile_internal::AllColumns(args, args.b_low);
   }
-  for (; column < args.n; column += kLanes) tile_internal::Columns<1>(args, column);
 }
 
 }  // namespace cria::model::cpu::CRIA_ISA
