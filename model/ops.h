@@ -106,17 +106,17 @@ struct AttentionForwardArgs {
   Tensor lse = {};        // [B*H*T] fp32 out: log-sum-exp of the scaled scores, [b][h][t]
   int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;  // 1/sqrt(K)
-  // Forward from a cache, one sequence: `keys` tokens, of which the queries are the last `time`.
-  // Then key_cache holds the keys (StoreKeys), k is not read, and v has a row for each token.
+  // Forward from a cache, one sequence: `keys` tokens (StoreKeyValues) instead of k and v, of which
+  // the queries are the last `time`.
   int64_t keys = 0;
-  Tensor key_cache = {};
+  Tensor key_cache = {}, value_cache = {};
 };
 
-// Puts keys into a cache in the order that attention reads best. A cache is a tensor of
-// KeyCacheElements(positions, G, K) elements of k's type.
-struct StoreKeysArgs {
-  Tensor k = {};  // [n, G*K], rows may be strided
-  Tensor key_cache = {};
+// Puts keys and values into caches in the order that attention reads best. A cache is a tensor of
+// CacheElements(positions, G, K) elements of their type.
+struct StoreKeyValuesArgs {
+  Tensor k = {}, v = {};  // [n, G*K], rows may be strided
+  Tensor key_cache = {}, value_cache = {};
   int64_t first = 0;  // position of the first row
   int64_t kv_heads = 0, head_dim = 0;
 };
@@ -225,8 +225,8 @@ class Ops {
   virtual void RmsNormBackward(const RmsNormBackwardArgs& args) = 0;
   virtual void Rope(const RopeArgs& args) = 0;
   virtual void AttentionForward(const AttentionForwardArgs& args) = 0;
-  virtual int64_t KeyCacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const = 0;
-  virtual void StoreKeys(const StoreKeysArgs& args) = 0;
+  virtual int64_t CacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const = 0;
+  virtual void StoreKeyValues(const StoreKeyValuesArgs& args) = 0;
   virtual void AttentionBackward(const AttentionBackwardArgs& args) = 0;
   virtual void SwigluForward(const SwigluForwardArgs& args) = 0;
   virtual void SwigluBackward(const SwigluBackwardArgs& args) = 0;

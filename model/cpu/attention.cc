@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "model/cpu/kernels_isa.h"
 #include "model/cpu/tile_matmul.h"
@@ -171,31 +172,30 @@ class ForwardChunk {
   }
 
  private:
-  // Keys lie transposed in the cache, values row by row. fp32 is read where it is; bf16 too when it
-  // would be read only once or twice.
+  // Tiles of the cache. fp32 is read where it is; bf16 too when it would be read only a few times.
   void UseCache(int64_t key, int64_t keys, int64_t kv_column) {
     constexpr int64_t kFewRows = 4;
     const bool few = rows_ <= kFewRows;
-    const int64_t tile_size = op_.head_dim * kTile;
-    const int64_t tile = key / kTile * op_.kv_heads + kv_column / op_.head_dim;
-    const int64_t v_offset = key * op_.v.stride(0) + kv_column;
-    const bool is_low = op_.v.dtype() == DType::kBF16;
-    if (!is_low) {
-      kt_ = op_.key_cache.f32() + tile * tile_size;
+    const int64_t size = op_.head_dim * kTile;
+    const int64_t tile = (key / kTile * op_.kv_heads + kv_column / op_.head_dim) * size;
+    if (op_.key_cache.dtype() == DType::kF32) {
+      kt_ = op_.key_cache.f32() + tile;
+      v_ = op_.value_cache.f32() + tile;
     } else if (few) {
-      kt_ = nullptr;
-      low_kt_ = op_.key_cache.bf16() + tile * tile_size;
+      kt_ = v_ = nullptr;
+      low_kt_ = op_.key_cache.bf16() + tile;
+      low_v_ = op_.value_cache.bf16() + tile;
     } else {
-      const BF16* from = op_.key_cache.bf16() + tile * tile_size;
-      for (int64_t i = 0; i < tile_size; i += kLanes) Store(own_kt_ + i, Load(from + i));
+      const BF16* from = op_.key_cache.bf16() + tile;
+      for (int64_t i = 0; i < size; i += kLanes) Store(own_kt_ + i, Load(from + i));
     }
-    if (op_.head_dim != padded_ || (is_low && !few)) {
-      LoadRows(op_.v, key, keys, kv_column, op_.head_dim, own_v_, padded_);
-      return;
-    }
-    v_stride_ = op_.v.stride(0);
-    v_ = is_low ? nullptr : op_.v.f32() + v_offset;
-    low_v_ = is_low ? op_.v.bf16() + v_offset : nullptr;
+    v_stride_ = op_.head_dim;
+    if (op_.head_dim == padded_ && (v_ != own_v_)) return;
+    // Rows that are no whole vectors, or too many queries for bf16.
+    const Tensor rows = op_.value_cache.Rows(tile, tile + size).View({kTile, op_.head_dim});
+    LoadRows(rows, 0, keys, 0, op_.head_dim, own_v_, padded_);
+    v_ = own_v_;
+    v_stride_ = padded_;
   }
 
   void Tile(int64_t row, int64_t key, int64_t keys, const int32_t* doc_start) {
@@ -468,16 +468,24 @@ void AttentionBackward(const AttentionBackwardKernelArgs& args, int64_t begin, i
   for (int64_t item = begin; item < end; ++item) BackwardHead(args.op, args.scratch, item).Run();
 }
 
-// [position / kTile][kv head][K][kTile].
-void StoreKeys(const StoreKeysArgs& args, int64_t begin, int64_t end) {
-  WithType(args.k, [&](auto* all) {
-    auto* cache = static_cast<decltype(all)>(args.key_cache.data());
+// Keys: [position / kTile][kv head][K][kTile]. Values: [position / kTile][kv head][kTile][K].
+void StoreKeyValues(const StoreKeyValuesArgs& args, int64_t begin, int64_t end) {
+  const int64_t dim = args.head_dim, kv_dim = args.kv_heads * dim;
+  WithType(args.k, [&](auto* all_k) {
+    using Element = std::remove_pointer_t<decltype(all_k)>;
+    const auto* all_v = static_cast<const Element*>(args.v.data());
     for (int64_t row = begin; row < end; ++row) {
       const int64_t position = args.first + row;
-      const auto* from = all + row * args.k.stride(0);
-      auto* to =
-          cache + position / kTile * kTile * args.kv_heads * args.head_dim + position % kTile;
-      for (int64_t i = 0; i < args.kv_heads * args.head_dim; ++i) to[i * kTile] = from[i];
+      const int64_t tile = position / kTile * kTile * kv_dim, place = position % kTile;
+      const Element* k = all_k + row * args.k.stride(0);
+      const Element* v = all_v + row * args.v.stride(0);
+      Element* keys = static_cast<Element*>(args.key_cache.data()) + tile + place;
+      for (int64_t i = 0; i < kv_dim; ++i) keys[i * kTile] = k[i];
+      Element* values = static_cast<Element*>(args.value_cache.data()) + tile + place * dim;
+      for (int64_t head = 0; head < args.kv_heads; ++head) {
+        std::memcpy(values + head * kTile * dim, v + head * dim,
+                    static_cast<size_t>(dim) * sizeof(Element));
+      }
     }
   });
 }

@@ -105,12 +105,15 @@ class CpuOps final : public Ops {
   void AttentionForward(const AttentionForwardArgs& args) override {
     CheckAttention(args);
     if (args.key_cache.defined()) {
-      CRIA_CHECK(args.batch == 1 && args.keys >= args.time && args.v.dim(0) >= args.keys, args.keys,
-                 " keys for ", args.batch, " x ", args.time, " queries, ", args.v.ToString());
-      CRIA_CHECK_GE(args.key_cache.num_elements(),
-                    KeyCacheElements(args.keys, args.kv_heads, args.head_dim));
+      CRIA_CHECK(args.batch == 1 && args.keys >= args.time, args.keys, " keys for ", args.batch,
+                 " x ", args.time, " queries");
+      const int64_t elements = CacheElements(args.keys, args.kv_heads, args.head_dim);
+      CRIA_CHECK_GE(args.key_cache.num_elements(), elements);
+      CRIA_CHECK_GE(args.value_cache.num_elements(), elements);
     } else {
       CRIA_CHECK_EQ(args.keys, 0);
+      CRIA_CHECK_EQ(args.k.dim(1), args.kv_heads * args.head_dim);
+      CRIA_CHECK_EQ(args.v.dim(1), args.kv_heads * args.head_dim);
     }
     const int64_t size = AttentionForwardScratch(args);
     float* scratch = Floats(&attention_, size * NumThreads());
@@ -120,16 +123,19 @@ class CpuOps final : public Ops {
     });
   }
 
-  int64_t KeyCacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const override {
+  int64_t CacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const override {
     return CountBlocks(positions, kAttentionTile) * kAttentionTile * kv_heads * head_dim;
   }
 
-  void StoreKeys(const StoreKeysArgs& args) override {
+  void StoreKeyValues(const StoreKeyValuesArgs& args) override {
     CRIA_CHECK_EQ(args.k.dim(1), args.kv_heads * args.head_dim);
-    CRIA_CHECK(args.k.dtype() == args.key_cache.dtype(), args.k.ToString());
-    CRIA_CHECK_GE(args.key_cache.num_elements(),
-                  KeyCacheElements(args.first + args.k.dim(0), args.kv_heads, args.head_dim));
-    RunBlocks(kernels_.StoreKeys, args, args.k.dim(0), kRowsPerBlock);
+    CRIA_CHECK(args.k.dtype() == args.key_cache.dtype() && args.v.dtype() == args.k.dtype(),
+               args.k.ToString(), " ", args.v.ToString());
+    const int64_t elements =
+        CacheElements(args.first + args.k.dim(0), args.kv_heads, args.head_dim);
+    CRIA_CHECK_GE(args.key_cache.num_elements(), elements);
+    CRIA_CHECK_GE(args.value_cache.num_elements(), elements);
+    RunBlocks(kernels_.StoreKeyValues, args, args.k.dim(0), kRowsPerBlock);
   }
 
   void AttentionBackward(const AttentionBackwardArgs& args) override {
@@ -224,7 +230,6 @@ class CpuOps final : public Ops {
   static void CheckAttention(const AttentionForwardArgs& args) {
     CRIA_CHECK_EQ(args.q.dim(0), args.batch * args.time);
     CRIA_CHECK_EQ(args.q.dim(1), args.heads * args.head_dim);
-    CRIA_CHECK_EQ(args.v.dim(1), args.kv_heads * args.head_dim);
     CRIA_CHECK_EQ(args.heads % args.kv_heads, 0);
   }
 

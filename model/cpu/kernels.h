@@ -79,7 +79,7 @@ struct SumOfSquaresKernelArgs {
   X(RmsNormBackward, RmsNormBackwardKernelArgs)              \
   X(Rope, RopeArgs) /* rows */                               \
   X(AttentionForward, AttentionForwardKernelArgs)            \
-  X(StoreKeys, StoreKeysArgs) /* rows */                     \
+  X(StoreKeyValues, StoreKeyValuesArgs) /* rows */           \
   X(AttentionBackward, AttentionBackwardKernelArgs)          \
   X(SwigluForward, SwigluForwardArgs)         /* rows */     \
   X(SwigluBackward, SwigluBackwardArgs)       /* rows */     \

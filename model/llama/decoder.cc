@@ -49,6 +49,12 @@ Status ReadInParts(const WeightSource& source, const std::string& name, DType ty
   return OkStatus();
 }
 
+// One sequence's part of a cache.
+Tensor OfSequence(const Tensor& cache, int64_t sequence) {
+  const Tensor row = cache.Rows(sequence, sequence + 1);
+  return row.View({row.num_elements()});
+}
+
 }  // namespace
 
 LlamaDecoder::Buffers LlamaDecoder::Allocate(const LlamaConfig& config,
@@ -61,9 +67,8 @@ LlamaDecoder::Buffers LlamaDecoder::Allocate(const LlamaConfig& config,
   const auto fp32 = [&](std::initializer_list<int64_t> dims) {
     return arena->Alloc(DType::kF32, dims);
   };
-  const int64_t cache_rows = options.max_sequences * options.max_positions;
-  const int64_t key_elements =
-      ops.KeyCacheElements(options.max_positions, config.kv_heads, config.HeadDim());
+  const int64_t cache_elements =
+      ops.CacheElements(options.max_positions, config.kv_heads, config.HeadDim());
   const int64_t rows = options.max_rows;
   Buffers b;
   b.embedding = packed(config.vocab, config.dim);
@@ -76,8 +81,8 @@ LlamaDecoder::Buffers LlamaDecoder::Allocate(const LlamaConfig& config,
                         .out = packed(config.dim, config.QDim()),
                         .gate_up = packed(2 * config.ffn, config.dim),
                         .down = packed(config.dim, config.ffn),
-                        .keys = arena->Alloc(type, {options.max_sequences, key_elements}),
-                        .values = arena->Alloc(type, {cache_rows, config.KvDim()})});
+                        .keys = arena->Alloc(type, {options.max_sequences, cache_elements}),
+                        .values = arena->Alloc(type, {options.max_sequences, cache_elements})});
   }
   b.cosines = fp32({options.max_positions, config.HeadDim() / 2});
   b.sines = fp32({options.max_positions, config.HeadDim() / 2});
@@ -175,20 +180,19 @@ void LlamaDecoder::RunLayer(const Layer& layer, std::span<const Piece> pieces, i
   int64_t row = 0;
   for (const Piece& piece : pieces) {
     const auto time = static_cast<int64_t>(piece.tokens.size());
-    const int64_t first = piece.sequence * options_.max_positions;
     const int64_t before = lengths_[static_cast<size_t>(piece.sequence)];
     const Tensor some = qkv.Rows(row, row + time);
-    const Tensor key_cache = KeyCache(layer, piece.sequence);
-    ops_->StoreKeys({.k = some.Columns(q_dim, q_dim + kv_dim),
-                     .key_cache = key_cache,
-                     .first = before,
-                     .kv_heads = config_.kv_heads,
-                     .head_dim = config_.HeadDim()});
-    ops_->Copy(some.Columns(q_dim + kv_dim, q_dim + 2 * kv_dim),
-               layer.values.Rows(first + before, first + before + time));
+    const Tensor key_cache = OfSequence(layer.keys, piece.sequence);
+    const Tensor value_cache = OfSequence(layer.values, piece.sequence);
+    ops_->StoreKeyValues({.k = some.Columns(q_dim, q_dim + kv_dim),
+                          .v = some.Columns(q_dim + kv_dim, q_dim + 2 * kv_dim),
+                          .key_cache = key_cache,
+                          .value_cache = value_cache,
+                          .first = before,
+                          .kv_heads = config_.kv_heads,
+                          .head_dim = config_.HeadDim()});
     ops_->AttentionForward(
         {.q = some.Columns(0, q_dim),
-         .v = layer.values.Rows(first, first + before + time),
          .doc_start = b_.doc_start.Rows(row, row + time),
          .out = attention.Rows(row, row + time),
          .lse = b_.lse.Rows(row * config_.heads, (row + time) * config_.heads),
@@ -199,7 +203,8 @@ void LlamaDecoder::RunLayer(const Layer& layer, std::span<const Piece> pieces, i
          .head_dim = config_.HeadDim(),
          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.HeadDim()))),
          .keys = before + time,
-         .key_cache = key_cache});
+         .key_cache = key_cache,
+         .value_cache = value_cache});
     row += time;
   }
   ops_->MatmulPacked({.a = attention, .packed = layer.out, .c = delta});
@@ -300,21 +305,11 @@ void LlamaDecoder::Truncate(int64_t sequence, int64_t length) {
 
 void LlamaDecoder::CopySequence(int64_t from, int64_t to) {
   if (from == to) return;
-  const int64_t n = length(from);
-  const auto rows = [&](const Tensor& values, int64_t sequence) {
-    const int64_t first = sequence * options_.max_positions;
-    return values.Rows(first, first + n);
-  };
   for (const Layer& layer : b_.layers) {
-    ops_->Copy(KeyCache(layer, from), KeyCache(layer, to));
-    ops_->Copy(rows(layer.values, from), rows(layer.values, to));
+    ops_->Copy(OfSequence(layer.keys, from), OfSequence(layer.keys, to));
+    ops_->Copy(OfSequence(layer.values, from), OfSequence(layer.values, to));
   }
-  lengths_[static_cast<size_t>(to)] = n;
-}
-
-Tensor LlamaDecoder::KeyCache(const Layer& layer, int64_t sequence) const {
-  const Tensor row = layer.keys.Rows(sequence, sequence + 1);
-  return row.View({row.num_elements()});
+  lengths_[static_cast<size_t>(to)] = length(from);
 }
 
 }  // namespace cria::model

@@ -88,8 +88,8 @@ class LlamaDecoder {
   struct Layer {
     Tensor attention_norm, ffn_norm;  // [D] fp32
     Tensor qkv, out, gate_up, down;   // packed
-    Tensor keys;                      // [sequences, KeyCacheElements]
-    Tensor values;                    // [sequences * positions, KvDim]
+    Tensor keys;                      // [sequences, CacheElements]
+    Tensor values;                    // the same
   };
   struct Buffers {
     std::vector<Layer> layers;
@@ -107,7 +107,6 @@ class LlamaDecoder {
   // Tokens and positions of the pieces' rows; returns how many there are.
   int64_t PlaceTokens(std::span<const Piece> pieces);
   Tensor Logits(std::span<const Piece> pieces);
-  Tensor KeyCache(const Layer& layer, int64_t sequence) const;
   // From a layer's first norm to what its MLP adds to the residual (in delta).
   void RunLayer(const Layer& layer, std::span<const Piece> pieces, int64_t rows);
 

@@ -45,10 +45,12 @@ class ForwardingOps : public model::Ops {
   void AttentionForward(const model::AttentionForwardArgs& args) override {
     ops_->AttentionForward(args);
   }
-  int64_t KeyCacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const override {
-    return ops_->KeyCacheElements(positions, kv_heads, head_dim);
+  int64_t CacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const override {
+    return ops_->CacheElements(positions, kv_heads, head_dim);
   }
-  void StoreKeys(const model::StoreKeysArgs& args) override { ops_->StoreKeys(args); }
+  void StoreKeyValues(const model::StoreKeyValuesArgs& args) override {
+    ops_->StoreKeyValues(args);
+  }
   void AttentionBackward(const model::AttentionBackwardArgs& args) override {
     ops_->AttentionBackward(args);
   }

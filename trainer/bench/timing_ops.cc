@@ -119,8 +119,9 @@ void TimingOps::AttentionForward(const model::AttentionForwardArgs& args) {
       2 * AttentionProductFlops(args);
 }
 
-void TimingOps::StoreKeys(const model::StoreKeysArgs& args) {
-  Timed("store keys", [&] { ops_->StoreKeys(args); }).bytes += 2 * BytesOf({&args.k});
+void TimingOps::StoreKeyValues(const model::StoreKeyValuesArgs& args) {
+  Timed("store keys, values", [&] { ops_->StoreKeyValues(args); }).bytes +=
+      2 * BytesOf({&args.k, &args.v});
 }
 
 void TimingOps::AttentionBackward(const model::AttentionBackwardArgs& args) {

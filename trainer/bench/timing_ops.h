@@ -56,10 +56,10 @@ class TimingOps final : public model::Ops {
   void RmsNormBackward(const model::RmsNormBackwardArgs& args) override;
   void Rope(const model::RopeArgs& args) override;
   void AttentionForward(const model::AttentionForwardArgs& args) override;
-  int64_t KeyCacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const override {
-    return ops_->KeyCacheElements(positions, kv_heads, head_dim);
+  int64_t CacheElements(int64_t positions, int64_t kv_heads, int64_t head_dim) const override {
+    return ops_->CacheElements(positions, kv_heads, head_dim);
   }
-  void StoreKeys(const model::StoreKeysArgs& args) override;
+  void StoreKeyValues(const model::StoreKeyValuesArgs& args) override;
   void AttentionBackward(const model::AttentionBackwardArgs& args) override;
   void SwigluForward(const model::SwigluForwardArgs& args) override;
   void SwigluBackward(const model::SwigluBackwardArgs& args) override;
