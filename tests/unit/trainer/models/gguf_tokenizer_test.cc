@@ -215,7 +215,7 @@ TEST(GgufTokenizerTest, NamesWhatIsDamaged) {
   cases[2].second = "319 types for 320 tokens";
   cases[3].first.types[4] = 6;
   cases[3].second = "token_type[4] is 6";
-  cases[4].first.tokens[4] = "a b";
+  cases[4].first.tokens[4] = "";
   cases[4].second = "tokens[4]";
   cases[5].first.tokens[5] = cases[5].first.tokens[6];
   cases[5].second = "two ids";
