@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -25,6 +26,8 @@
 #include "trainer/loop/prepare_job.h"
 #include "trainer/loop/sampler.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/models/model_files.h"
+#include "trainer/models/run_model.h"
 
 namespace cria::trainer {
 namespace {
@@ -54,6 +57,7 @@ struct Flags {
   int64_t steps = 0;
   std::string out;
   std::string resume;
+  std::string init;
   bool plan = false;
 };
 
@@ -139,13 +143,65 @@ std::string SavedConfig(const Flags& flags, const std::string& out_dir) {
   return "";
 }
 
-StatusOr<TrainConfig> LoadConfig(const Flags& flags, const std::string& out_dir) {
-  std::vector<std::string> overrides = flags.set;
+// The model of --init, or of the key `init`; opened at most once.
+class InitModel {
+ public:
+  StatusOr<const ModelFiles*> Open(const std::string& path) {
+    if (!files_) {
+      StatusOr<ModelFiles> opened = OpenModel(path);
+      if (!opened.ok()) return Annotate(opened.status(), "--init");
+      files_.emplace(std::move(*opened));
+    }
+    return &*files_;
+  }
+
+ private:
+  std::optional<ModelFiles> files_;
+};
+
+// A value of --set that YAML reads as this text.
+std::string QuotedForYaml(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+StatusOr<TrainConfig> LoadConfig(const Flags& flags, const std::string& out_dir, InitModel* init) {
+  std::vector<std::string> overrides;
+  // Where nobody named a job, the default one's sizes are nobody's wish.
+  if (!flags.init.empty() && flags.config.empty()) overrides.push_back("model.preset=\"\"");
+  overrides.insert(overrides.end(), flags.set.begin(), flags.set.end());
   if (flags.steps > 0) overrides.push_back(StrCat("steps=", flags.steps));
-  std::string file = flags.config;
-  // A run that goes on without a config named is the run that its folder describes.
-  if (file.empty()) file = SavedConfig(flags, out_dir);
-  return LoadTrainConfig(file.empty() ? "default" : file, overrides);
+  if (!flags.init.empty()) {
+    std::error_code error;
+    const std::string path = std::filesystem::absolute(flags.init, error).lexically_normal();
+    overrides.push_back("init=" + QuotedForYaml(error ? flags.init : path));
+  }
+  const OpenInit open_init = [&](const std::string& path) -> StatusOr<model::LlamaConfig> {
+    CRIA_ASSIGN_OR_RETURN(const ModelFiles* files, init->Open(path));
+    return files->config;
+  };
+  // A run that goes on without a config named is the run that its folder describes, sizes and all.
+  const std::string saved = flags.config.empty() ? SavedConfig(flags, out_dir) : "";
+  if (!saved.empty()) return LoadTrainConfig(saved, overrides);
+  return LoadTrainConfig(flags.config.empty() ? "default" : flags.config, overrides, open_init);
+}
+
+// The weights that a new run starts from; null for random ones.
+StatusOr<const ModelFiles*> FindInit(const TrainConfig& config, const std::string& checkpoint,
+                                     InitModel* init) {
+  if (config.init.empty() || !checkpoint.empty()) return nullptr;
+  CRIA_ASSIGN_OR_RETURN(const ModelFiles* files, init->Open(config.init));
+  CRIA_RETURN_IF_ERROR(CheckInitModel(config.model, files->config, config.init));
+  if (!files->tokenizer && config.data.path.empty()) {
+    return InvalidArgumentError(
+        "--init ", config.init, ": it has no tokenizer (", Message(files->tokenizer_status),
+        "); prepare data with the one that it was trained with, and name it: --set data.path=DIR");
+  }
+  return files;
 }
 
 void PrintSummary(const TrainSummary& summary, const JobPlan& plan, const std::string& out_dir) {
@@ -181,21 +237,46 @@ void PrintSamples(const TrainConfig& config, const Tokenizer& tokenizer, model::
   }
 }
 
+// The tokenizer that the data must have been encoded with: that of the model to start from, which a
+// run keeps in its folder. None for a run that started from random weights.
+StatusOr<std::optional<Tokenizer>> InitTokenizer(const TrainConfig& config,
+                                                 const std::string& checkpoint,
+                                                 const ModelFiles* start) {
+  if (start != nullptr) return start->tokenizer;
+  if (config.init.empty()) return std::optional<Tokenizer>();
+  const std::string path = JoinPath(RunOfCheckpoint(checkpoint), "tokenizer.json");
+  if (!Exists(path)) return std::optional<Tokenizer>();
+  CRIA_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(path));
+  return std::optional<Tokenizer>(std::move(tokenizer));
+}
+
+Status CheckFlags(const Flags& flags) {
+  if (flags.init.empty() || flags.resume.empty() || flags.resume == "auto") return OkStatus();
+  return InvalidArgumentError("--init ", flags.init, ": a new run starts from a model; --resume ",
+                              flags.resume, " goes on with a run");
+}
+
 Status RunTrain(const Flags& flags) {
+  CRIA_RETURN_IF_ERROR(CheckFlags(flags));
   CRIA_ASSIGN_OR_RETURN(const std::string out_dir, OutDir(flags));
-  CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir));
+  InitModel init;
+  CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir, &init));
   const std::unique_ptr<model::Ops> ops = model::cpu::NewCpuOps();
   if (flags.plan) {
     std::printf("%s", DescribePlan(config, PlanJob(config, *ops)).c_str());
     return OkStatus();
   }
   CRIA_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(flags, out_dir));
+  CRIA_ASSIGN_OR_RETURN(const ModelFiles* start, FindInit(config, checkpoint, &init));
   if (config.train.warmup > config.steps) {
     LogInfo("the run's ", config.steps, " steps end inside the warm-up of ", config.train.warmup,
             ": the learning rate stays under ", config.train.lr);
   }
   InstallSignalHandlers();
-  CRIA_ASSIGN_OR_RETURN(const JobData data, PrepareJob(config, stderr, &stop_preparing));
+  CRIA_ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer,
+                        InitTokenizer(config, checkpoint, start));
+  CRIA_ASSIGN_OR_RETURN(const JobData data, PrepareJob(config, stderr, &stop_preparing,
+                                                       tokenizer ? &*tokenizer : nullptr));
 
   Clock* clock = RealClock();
   double peak = config.train.peak_gflops * 1e9;
@@ -216,11 +297,16 @@ Status RunTrain(const Flags& flags) {
                           .progress = stderr,
                           .peak_flops = peak});
   CRIA_RETURN_IF_ERROR(loop.Open(&data.train, &data.val));
+  if (start != nullptr) {
+    CRIA_RETURN_IF_ERROR(loop.Init(*start->weights));
+    LogInfo("starting from the weights of ", config.init);
+  }
   if (!checkpoint.empty()) {
     CRIA_RETURN_IF_ERROR(loop.Resume(checkpoint));
     LogInfo("going on from ", checkpoint);
   }
   CRIA_RETURN_IF_ERROR(MakeDirs(out_dir));
+  if (start != nullptr) CRIA_RETURN_IF_ERROR(SaveGenerationSettings(*start, out_dir));
   CRIA_RETURN_IF_ERROR(data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json")));
   CRIA_ASSIGN_OR_RETURN(const TrainSummary summary, loop.Run());
   PrintSummary(summary, plan, out_dir);
@@ -247,6 +333,9 @@ int main(int argc, char** argv) {
   app.add_option("--out", flags.out, "the run's folder [runs/NAME]");
   app.add_option("--resume", flags.resume,
                  "auto: the newest checkpoint of --out that verifies; or a checkpoint's folder");
+  app.add_option("--init", flags.init,
+                 "start from the weights, sizes and tokenizer of a model: a folder of Hugging "
+                 "Face's or Meta's, a GGUF file, a run");
   app.add_flag("--plan", flags.plan, "print parameters, memory and flops a token, and end");
   try {
     app.parse(argc, argv);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/config.h"
 #include "base/file.h"
@@ -73,6 +74,7 @@ void VisitSample(ConfigVisitor& v, SampleConfig* s) {
 }
 
 void VisitAll(ConfigVisitor& v, TrainConfig* c) {
+  v.Field("init", &c->init);
   v.Choice("precision", &c->precision, model::PrecisionNames());
   v.Field("seed", &c->seed, {.min = 0, .max = 9e18});
   v.Field("steps", &c->steps, {.min = 1, .max = 1e12});
@@ -147,14 +149,52 @@ BatchSchedule TrainConfig::Batches() const {
   return {.batch = train.batch, .ramp_batch = train.ramp_batch, .ramp_until = train.ramp_until};
 }
 
+Status CheckInitModel(const model::LlamaConfig& job, const model::LlamaConfig& init,
+                      const std::string& init_path) {
+  Status result = OkStatus();
+  const auto check = [&](const char* key, const auto& ours, const auto& theirs) {
+    if (!result.ok() || ours == theirs) return;
+    result = InvalidArgumentError("model.", key, ": ", ours, "; the model to start from, ",
+                                  init_path, ", has ", theirs);
+  };
+  check("layers", job.layers, init.layers);
+  check("dim", job.dim, init.dim);
+  check("heads", job.heads, init.heads);
+  check("kv_heads", job.kv_heads, init.kv_heads);
+  check("head_dim", job.HeadDim(), init.HeadDim());
+  check("ffn", job.ffn, init.ffn);
+  check("vocab", job.vocab, init.vocab);
+  check("max_positions", job.max_positions, init.max_positions);
+  check("norm_eps", job.norm_eps, init.norm_eps);
+  check("tied_head", job.tied_head, init.tied_head);
+  check("rope_theta", job.rope_theta, init.rope_theta);
+  const model::RopeScaling &ours = job.rope_scaling, &theirs = init.rope_scaling;
+  check("rope_scaling.type", ours.type, theirs.type);
+  check("rope_scaling.factor", ours.factor, theirs.factor);
+  check("rope_scaling.low_freq_factor", ours.low_freq_factor, theirs.low_freq_factor);
+  check("rope_scaling.high_freq_factor", ours.high_freq_factor, theirs.high_freq_factor);
+  check("rope_scaling.original_max_positions", ours.original_max_positions,
+        theirs.original_max_positions);
+  return result;
+}
+
 StatusOr<TrainConfig> LoadTrainConfig(const std::string& file,
-                                      const std::vector<std::string>& overrides) {
+                                      const std::vector<std::string>& overrides,
+                                      const OpenInit& open_init) {
   CRIA_ASSIGN_OR_RETURN(const std::string path, FindConfig("jobs", file));
   CRIA_ASSIGN_OR_RETURN(ConfigFile job, ConfigFile::FromFile(path));
   for (const std::string& override_text : overrides) {
     CRIA_RETURN_IF_ERROR(job.Override(override_text));
   }
   TrainConfig config;
+  std::optional<model::LlamaConfig> init;
+  if (open_init && job.Has("init")) {
+    CRIA_ASSIGN_OR_RETURN(const std::string init_path, job.GetString("init"));
+    if (!init_path.empty()) {
+      CRIA_ASSIGN_OR_RETURN(init, open_init(init_path));
+      config.model = *init;
+    }
+  }
   if (job.Has("model.preset")) {
     CRIA_ASSIGN_OR_RETURN(const std::string preset, job.GetString("model.preset"));
     if (!preset.empty()) {
@@ -165,6 +205,7 @@ StatusOr<TrainConfig> LoadTrainConfig(const std::string& file,
     }
   }
   CRIA_RETURN_IF_ERROR(job.Read([&](ConfigVisitor& v) { VisitAll(v, &config); }));
+  if (init) CRIA_RETURN_IF_ERROR(CheckInitModel(config.model, *init, config.init));
   CRIA_RETURN_IF_ERROR(CheckTogether(config, path));
   return config;
 }

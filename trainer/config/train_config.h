@@ -17,6 +17,7 @@
 #define CRIA_TRAINER_CONFIG_TRAIN_CONFIG_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,7 @@ struct SampleConfig {
 };
 
 struct TrainConfig {
+  std::string init;  // a model whose weights a new run starts from; empty: random ones
   std::string precision = "fp32";
   int64_t seed = 1;
   int64_t steps = 1000;
@@ -90,10 +92,19 @@ struct TrainConfig {
   BatchSchedule Batches() const;
 };
 
+// Opens the model that `init` names and gives its sizes.
+using OpenInit = std::function<StatusOr<model::LlamaConfig>(const std::string& path)>;
+
 // `file`: a path, or a name in configs/jobs. `overrides`: "train.lr=1e-3". InvalidArgument with the
-// place.
+// place. Where the job has an `init` and `open_init` is given, the model section is what that says;
+// keys of the section that the job gives all the same must agree (CheckInitModel).
 StatusOr<TrainConfig> LoadTrainConfig(const std::string& file,
-                                      const std::vector<std::string>& overrides);
+                                      const std::vector<std::string>& overrides,
+                                      const OpenInit& open_init = nullptr);
+
+// InvalidArgument naming the first key that differs, with both values.
+Status CheckInitModel(const model::LlamaConfig& job, const model::LlamaConfig& init,
+                      const std::string& init_path);
 
 // A resolved configuration's text, as a checkpoint keeps it; `name` stands for the file in
 // messages.

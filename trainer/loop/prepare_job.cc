@@ -27,29 +27,54 @@ std::string AbsolutePath(const std::string& input) {
   return error || input == "-" ? input : path.lexically_normal().string();
 }
 
-// A folder for each choice of inputs and sizes. PrepareData checks that what is there matches.
-std::string DirFor(const DataConfig& data) {
+// A folder for each choice of inputs and tokenizer. PrepareData checks that what is there matches.
+std::string DirFor(const DataConfig& data, const Tokenizer* tokenizer) {
+  const std::string vocab =
+      tokenizer == nullptr ? StrCat(data.vocab) : tokenizer->Fingerprint().substr(0, 12);
   if (data.inputs.empty()) {
-    return JoinPath(CacheDir(), StrCat("kjv-", data.vocab, "-", data.val_fraction));
+    return JoinPath(CacheDir(), StrCat("kjv-", vocab, "-", data.val_fraction));
   }
   std::string all;
   for (const std::string& input : data.inputs) all += StrCat(AbsolutePath(input), "\n");
   all += StrCat(data.field, "\n", data.val_fraction);
-  return JoinPath(CacheDir(), StrCat(HashHex(all).substr(0, 12), "-", data.vocab));
+  return JoinPath(CacheDir(), StrCat(HashHex(all).substr(0, 12), "-", vocab));
+}
+
+// A file with the tokenizer, whose name is its content.
+StatusOr<std::string> SaveToCache(const Tokenizer& tokenizer) {
+  const std::string dir = JoinPath(CacheDir(), "tokenizers");
+  CRIA_RETURN_IF_ERROR(MakeDirs(dir));
+  const std::string path = JoinPath(dir, tokenizer.Fingerprint() + ".json");
+  CRIA_RETURN_IF_ERROR(tokenizer.Save(path));
+  return path;
+}
+
+Status CheckTokenizer(const std::string& dir, const Manifest& manifest,
+                      const Tokenizer& tokenizer) {
+  const std::string fingerprint = tokenizer.Fingerprint();
+  if (manifest.tokenizer_fingerprint == fingerprint) return OkStatus();
+  return InvalidArgumentError("data.path: ", dir,
+                              " was encoded with another tokenizer (fingerprint ",
+                              manifest.tokenizer_fingerprint, ", ", manifest.vocab_size,
+                              " tokens) than that of the model to start from (", fingerprint, ", ",
+                              tokenizer.vocab_size(), " tokens)");
 }
 
 }  // namespace
 
 StatusOr<JobData> PrepareJob(const TrainConfig& config, std::FILE* progress,
-                             const std::atomic<bool>* stop) {
+                             const std::atomic<bool>* stop, const Tokenizer* tokenizer) {
   std::string dir = config.data.path;
   if (dir.empty()) {
-    dir = DirFor(config.data);
+    dir = DirFor(config.data, tokenizer);
     PrepareOptions options;
     options.source.inputs = config.data.inputs;
     options.source.field = config.data.field;
     options.out_dir = dir;
     options.vocab_size = config.data.vocab;
+    if (tokenizer != nullptr) {
+      CRIA_ASSIGN_OR_RETURN(options.tokenizer_path, SaveToCache(*tokenizer));
+    }
     options.val_fraction = config.data.val_fraction;
     options.progress = progress;
     options.stop = stop;
@@ -64,9 +89,12 @@ StatusOr<JobData> PrepareJob(const TrainConfig& config, std::FILE* progress,
     CRIA_RETURN_IF_ERROR(Annotate(prepared, "prepare the data"));
   }
   CRIA_ASSIGN_OR_RETURN(TokenDataset train, TokenDataset::Open(dir, "train"));
+  if (tokenizer != nullptr) {
+    CRIA_RETURN_IF_ERROR(CheckTokenizer(dir, train.manifest(), *tokenizer));
+  }
   CRIA_ASSIGN_OR_RETURN(TokenDataset val, TokenDataset::Open(dir, "val"));
-  CRIA_ASSIGN_OR_RETURN(Tokenizer tokenizer, LoadDataTokenizer(dir, train.manifest()));
-  return JobData{dir, std::move(tokenizer), std::move(train), std::move(val)};
+  CRIA_ASSIGN_OR_RETURN(Tokenizer of_data, LoadDataTokenizer(dir, train.manifest()));
+  return JobData{dir, std::move(of_data), std::move(train), std::move(val)};
 }
 
 }  // namespace cria::trainer

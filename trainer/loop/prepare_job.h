@@ -24,8 +24,10 @@ struct JobData {
 };
 
 // Prepares what is not there yet, with a progress bar on `progress`; opens and verifies all of it.
+// `tokenizer`, when not null, is that of the model that the run starts from: text is prepared with
+// it, and InvalidArgument is a folder that another one encoded, with both fingerprints and sizes.
 StatusOr<JobData> PrepareJob(const TrainConfig& config, std::FILE* progress,
-                             const std::atomic<bool>* stop);
+                             const std::atomic<bool>* stop, const Tokenizer* tokenizer = nullptr);
 
 }  // namespace cria::trainer
 

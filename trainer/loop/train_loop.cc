@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "model/llama/load_weights.h"
 #include "trainer/loop/resume_checks.h"
 
 namespace cria::trainer {
@@ -40,6 +41,12 @@ Status TrainLoop::Open(const TokenDataset* train, const TokenDataset* val) {
   }
   val_stream_.emplace(val, BatchStream::Options{.seq = config_.train.seq, .shuffle = false});
   cursor_.data_fingerprint = DataFingerprint(train->manifest(), config_.data.shuffle);
+  return OkStatus();
+}
+
+Status TrainLoop::Init(const model::WeightSource& weights) {
+  CRIA_RETURN_IF_ERROR(model::LoadWeights(weights, model_.layout(), model_.weights()));
+  model_.WeightsChanged();
   return OkStatus();
 }
 

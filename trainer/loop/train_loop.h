@@ -2,7 +2,7 @@
 //
 //   TrainLoop loop(config, {.out_dir = "runs/a", .ops = ops.get(), .clock = RealClock(), .stop =
 //   &stop}); CRIA_RETURN_IF_ERROR(loop.Open(train_split, val_split));
-//   CRIA_RETURN_IF_ERROR(loop.Resume(checkpoint_dir));     // or not
+//   CRIA_RETURN_IF_ERROR(loop.Resume(checkpoint_dir));     // or Init, or neither
 //   CRIA_ASSIGN_OR_RETURN(TrainSummary summary, loop.Run());
 //
 // A step: read the global batch that (seed, step) names, add up the gradients of its micro-batches,
@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "model/io/weight_source.h"
 #include "model/llama/llama.h"
 #include "model/ops.h"
 #include "trainer/config/train_config.h"
@@ -65,6 +66,8 @@ class TrainLoop {
 
   // Opens the splits. `val` may be empty: then nothing is evaluated. Writes nothing.
   Status Open(const TokenDataset* train, const TokenDataset* val);
+  // Starts from another model's weights in place of random ones. Errors of LoadWeights.
+  Status Init(const model::WeightSource& weights);
   // Goes on from a checkpoint folder, which must be of the same model, data and batches.
   Status Resume(const std::string& checkpoint_dir);
   // Writes the run's folder from here on. Checkpoints of later steps, of a branch that this run

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "model/io/sharded_safetensors.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -12,6 +13,8 @@
 
 namespace cria::trainer {
 namespace {
+
+constexpr char kGenerationFile[] = "generation.json";
 
 bool IsCheckpoint(const std::string& path) {
   return Exists(JoinPath(path, "manifest.json")) && Exists(JoinPath(path, model::kSafetensorsFile));
@@ -25,11 +28,26 @@ StatusOr<std::string> FindCheckpoint(const std::string& path) {
   return newest;
 }
 
-// The tokenizer lies in the run's folder: beside checkpoints/, two levels above a checkpoint.
-Status ReadTokenizer(const std::string& checkpoint, ModelFiles* files) {
+// The run's folder holds checkpoints/, two levels above a checkpoint.
+std::string RunOf(const std::string& checkpoint) {
   std::error_code error;
   const std::string absolute = std::filesystem::absolute(checkpoint, error).string();
-  const std::string run = DirName(DirName(error ? checkpoint : absolute));
+  return DirName(DirName(error ? checkpoint : absolute));
+}
+
+Status ReadGenerationSettings(const std::string& run, ModelFiles* files) {
+  const std::string path = JoinPath(run, kGenerationFile);
+  if (!Exists(path)) return OkStatus();
+  CRIA_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
+  if (json.contains("bos_id")) {
+    CRIA_ASSIGN_OR_RETURN(files->bos_id, JsonGet<int32_t>(json, "bos_id", path));
+  }
+  CRIA_ASSIGN_OR_RETURN(files->eos_ids, JsonGet<std::vector<int32_t>>(json, "eos_ids", path));
+  CRIA_ASSIGN_OR_RETURN(files->chat_template, JsonGet<std::string>(json, "chat_template", path));
+  return OkStatus();
+}
+
+Status ReadTokenizer(const std::string& run, ModelFiles* files) {
   const std::string path = JoinPath(run, "tokenizer.json");
   if (!Exists(path)) {
     files->tokenizer_status = NotFoundError(files->path, ": no ", path);
@@ -59,9 +77,19 @@ StatusOr<ModelFiles> OpenRunModel(const std::string& path) {
   const std::shared_ptr<const model::SafetensorsFile> weights(
       checkpoint, &checkpoint->file(CheckpointPart::kModel));
   CRIA_ASSIGN_OR_RETURN(files.weights, model::SafetensorsSource::FromFiles({weights}, dir));
-  CRIA_RETURN_IF_ERROR(ReadTokenizer(dir, &files));
+  const std::string run = RunOf(dir);
+  CRIA_RETURN_IF_ERROR(ReadGenerationSettings(run, &files));
+  CRIA_RETURN_IF_ERROR(ReadTokenizer(run, &files));
   FillSpecialIds(&files);
   return files;
+}
+
+Status SaveGenerationSettings(const ModelFiles& from, const std::string& run_dir) {
+  Json json = Json::object();
+  if (from.bos_id) json["bos_id"] = *from.bos_id;
+  json["eos_ids"] = from.eos_ids;
+  json["chat_template"] = from.chat_template;
+  return WriteJsonFile(JoinPath(run_dir, kGenerationFile), json);
 }
 
 }  // namespace cria::trainer

@@ -23,6 +23,10 @@ bool LooksLikeRun(const std::string& path);
 // LoadCheckpoint. Cost: the checkpoint is read and hashed once.
 StatusOr<ModelFiles> OpenRunModel(const std::string& path);
 
+// Writes what a run takes over from the model that it starts from, besides weights and tokenizer:
+// bos and eos ids and the chat template, in RUN/generation.json. OpenRunModel reads it.
+Status SaveGenerationSettings(const ModelFiles& from, const std::string& run_dir);
+
 }  // namespace cria::trainer
 
 #endif  // CRIA_TRAINER_MODELS_RUN_MODEL_H_
