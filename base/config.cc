@@ -1,5 +1,6 @@
 #include "base/config.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -7,8 +8,10 @@
 #include <cmath>
 #include <exception>
 #include <optional>
+#include <sstream>
 #include <utility>
 
+#include "base/brief.h"
 #include "base/file.h"
 
 namespace cria {
@@ -50,14 +53,9 @@ constexpr int kDepthMax = 32;
 // these.
 constexpr int64_t kNumNodesMax = 100'000;
 constexpr int64_t kNumNodesFree = 1000;
-constexpr size_t kShownBytesMax = 100;  // of the file's own text in a message
-constexpr size_t kNumKeysMax = 1000;    // in one section; finding a key is a linear search
+constexpr size_t kSlipBytesMax = 100;  // a longer key is nobody's slip for one of ours
+constexpr size_t kNumKeysMax = 1000;   // in one section; finding a key is a linear search
 constexpr uint64_t kFileBytesMax = uint64_t{16} << 20;
-
-std::string Brief(std::string_view text) {
-  if (text.size() <= kShownBytesMax) return std::string(text);
-  return StrCat(text.substr(0, kShownBytesMax), "... (", text.size(), " bytes)");
-}
 
 // ---- From yaml-cpp's tree to ours.
 
@@ -128,15 +126,38 @@ class Converter {
   int64_t num_nodes_ = 0;
 };
 
+// Passes over a document.
+class NoEvents : public YAML::EventHandler {
+  using Mark = YAML::Mark;
+  using Anchor = YAML::anchor_t;
+  using Style = YAML::EmitterStyle::value;
+  void OnDocumentStart(const Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, Anchor) override {}
+  void OnAlias(const Mark&, Anchor) override {}
+  void OnScalar(const Mark&, const std::string&, Anchor, const std::string&) override {}
+  void OnSequenceStart(const Mark&, const std::string&, Anchor, Style) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, const std::string&, Anchor, Style) override {}
+  void OnMapEnd() override {}
+};
+
+// YAML::LoadAll finds documents without end in some broken files ("x]"), until the memory is full.
+bool HasSecondDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  NoEvents events;
+  return parser.HandleNextDocument(events) && parser.HandleNextDocument(events);
+}
+
 StatusOr<Node> ParseYaml(const std::string& text, const std::string& name, bool with_lines) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      return InvalidArgumentError(name, ": ", documents.size(), " YAML documents, expected one");
+    if (HasSecondDocument(text)) {
+      return InvalidArgumentError(name, ": more than one YAML document");
     }
-    const YAML::Node yaml = documents.empty() ? YAML::Node() : documents[0];
+    const YAML::Node yaml = YAML::Load(text);
     Converter converter(name, with_lines, text.size());
-    return converter.Convert(yaml, documents.empty() ? YAML::Mark() : yaml.Mark(), 0);
+    return converter.Convert(yaml, yaml.IsNull() ? YAML::Mark() : yaml.Mark(), 0);
   } catch (const YAML::Exception& error) {
     return InvalidArgumentError(name, with_lines ? StrCat(":", error.mark.line + 1) : "",
                                 ": not YAML: ", Brief(error.msg));
@@ -302,7 +323,7 @@ class Reader : public ConfigVisitor {
       std::string best;
       size_t best_distance = 1 + std::max<size_t>((key.size() + 1) / 3, 1);
       for (const std::string& known : level_.known) {
-        if (key.size() > kShownBytesMax) break;  // nobody's slip
+        if (key.size() > kSlipBytesMax) break;
         const size_t distance = EditDistance(key, known);
         if (distance < best_distance) {
           best = known;

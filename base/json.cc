@@ -4,6 +4,7 @@
 #include <exception>
 #include <unordered_set>
 
+#include "base/brief.h"
 #include "base/file.h"
 
 namespace cria {
@@ -35,7 +36,8 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool key(std::string& name) override {
     Level& level = levels_.back();
-    if (!level.keys.insert(name).second) return Refuse(StrCat("the key \"", name, "\" twice"));
+    if (!level.keys.insert(name).second)
+      return Refuse(StrCat("the key \"", Brief(name), "\" twice"));
     level.key = std::move(name);
     return true;
   }
@@ -45,7 +47,8 @@ class Builder : public nlohmann::json_sax<Json> {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ...".
     const std::string what = error.what();
     const size_t colon = what.find(": ");
-    problem_ = colon == std::string::npos ? what : what.substr(colon + 2);
+    // It quotes what it read last, be that megabytes.
+    problem_ = Brief(colon == std::string::npos ? what : what.substr(colon + 2), 200);
     problem_byte_ = byte;
     return false;
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/brief.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "trainer/data/byte_source.h"
@@ -162,7 +163,8 @@ class FieldFinder : public nlohmann::json_sax<Json> {
     // "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error ..."
     const std::string_view what = error.what();
     const size_t colon = what.find(": ");
-    problem_ = what.substr(colon == what.npos ? 0 : colon + 2);
+    // It quotes what it read last, be that megabytes.
+    problem_ = Brief(what.substr(colon == what.npos ? 0 : colon + 2), 200);
     return false;
   }
 
