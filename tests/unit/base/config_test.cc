@@ -194,7 +194,10 @@ TEST(ConfigTest, BadYamlIsOneLineWithItsPlace) {
             "job.yaml:1: expected \"key: value\" lines, got \"just text\"");
   EXPECT_EQ(ReadError("seed: 1\nseed: 2\n"),
             "job.yaml:2: seed: the key stands here again, first at job.yaml:1");
-  EXPECT_EQ(ReadError("seed: 1\n---\nseed: 2\n"), "job.yaml: 2 YAML documents, expected one");
+  EXPECT_EQ(ReadError("seed: 1\n---\nseed: 2\n"), "job.yaml: more than one YAML document");
+  // A stray bracket is an endless row of documents to yaml-cpp 0.7.
+  EXPECT_NE(ReadError(",  -   x]\nb\xfe\xff\xff\xed\n"), "OK");
+  EXPECT_NE(ReadError("x]\n"), "OK");
   EXPECT_NE(ReadError("? [a]\n: 1\n"), "OK");
   EXPECT_NE(ReadError("seed: *nowhere\n"), "OK");
   EXPECT_NE(ReadError(std::string("\0\xff\xfe", 3)), "OK");
