@@ -117,8 +117,15 @@ class CpuOps final : public Ops {
     }
     const int64_t size = AttentionForwardScratch(args);
     float* scratch = Floats(&attention_, size * NumThreads());
-    const int64_t chunks = CountBlocks(args.time, kAttentionChunk);
-    ParallelFor(args.batch * args.heads * chunks, [&](int64_t item) {
+    const int64_t items = args.batch * args.heads * CountBlocks(args.time, kAttentionChunk);
+    // Multiply-adds that one thread does in less time than two take to meet.
+    constexpr int64_t kSmallWork = int64_t{1} << 17;
+    const int64_t keys = std::max(args.time, args.keys);
+    if (2 * args.batch * args.heads * args.time * keys * args.head_dim <= kSmallWork) {
+      kernels_.AttentionForward({args, scratch}, 0, items);
+      return;
+    }
+    ParallelFor(items, [&](int64_t item) {
       kernels_.AttentionForward({args, scratch + ThreadIndex() * size}, item, item + 1);
     });
   }

@@ -12,6 +12,9 @@ namespace {
 
 int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
+// Multiply-adds that one thread does in less time than two take to meet.
+constexpr int64_t kSmallWork = int64_t{1} << 17;
+
 // Rows of a tile: equal parts of at most kPanelBlockRows.
 int64_t TileRows(int64_t rows) { return CeilDiv(rows, CeilDiv(rows, kPanelBlockRows)); }
 
@@ -27,7 +30,7 @@ void PanelGemm::Run(const PanelGemmArgs& args) {
   const int64_t tile_rows = TileRows(m);
   const int64_t row_tiles = CeilDiv(m, tile_rows);
   // Columns are cut so that the tiles are a multiple of the threads.
-  const int64_t threads = NumThreads();
+  const int64_t threads = m * n * k <= kSmallWork ? 1 : NumThreads();
   const int64_t column_tiles = std::min(panels, threads / std::gcd(row_tiles, threads));
   const int64_t floats = PanelScratch(tile_rows, k);
   while (static_cast<int64_t>(scratch_.size()) < threads) scratch_.emplace_back();
