@@ -121,7 +121,24 @@ Status MetaSource::OpenFiles() {
   return OkStatus();
 }
 
+// All have the same names, so that each stands at the same place.
+Status MetaSource::CheckSameNames() const {
+  const std::vector<StridedTensor>& first = shards_[0];
+  for (const std::vector<StridedTensor>& shard : shards_) {
+    const auto [mine, theirs] =
+        std::mismatch(first.begin(), first.end(), shard.begin(), shard.end(),
+                      [](const auto& a, const auto& b) { return a.name == b.name; });
+    if (mine == first.end() && theirs == shard.end()) continue;
+    // Both are sorted: the lesser name is the one that the other shard lacks.
+    const bool extra = mine == first.end() || (theirs != shard.end() && theirs->name < mine->name);
+    return DataLossError(path_, ": ", (extra ? theirs : mine)->name, " is not in all of the ",
+                         shards_.size(), " shards");
+  }
+  return OkStatus();
+}
+
 Status MetaSource::AddWeights(const LlamaConfig& config) {
+  CRIA_RETURN_IF_ERROR(CheckSameNames());
   const auto rule_of = [](const std::string& name) -> std::optional<Rule> {
     if (name == "rope.freqs") return Rule{};
     if (name == "tok_embeddings.weight") return Rule{kEmbedding, Join::kRows, false, true};
@@ -142,14 +159,7 @@ Status MetaSource::AddWeights(const LlamaConfig& config) {
   for (size_t i = 0; i < shards_[0].size(); ++i) {
     const std::string& name = shards_[0][i].name;
     std::vector<const StridedTensor*> parts;
-    for (const std::vector<StridedTensor>& shard : shards_) {
-      // All have the same names, so each stands at the same place.
-      if (shard.size() != shards_[0].size() || shard[i].name != name) {
-        return DataLossError(path_, ": ", name, " is not in all of the ", shards_.size(),
-                             " shards");
-      }
-      parts.push_back(&shard[i]);
-    }
+    for (const std::vector<StridedTensor>& shard : shards_) parts.push_back(&shard[i]);
     const std::optional<Rule> rule = rule_of(name);
     if (!rule) return InvalidArgumentError(path_, ": unknown weight ", name.substr(0, 120));
     if (rule->hf_name.empty()) continue;

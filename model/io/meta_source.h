@@ -62,6 +62,7 @@ class MetaSource : public WeightSource {
 
   explicit MetaSource(const std::string& path) : path_(path) {}
   Status OpenFiles();
+  Status CheckSameNames() const;
   Status AddWeights(const LlamaConfig& config);
   static StatusOr<Plan> PlanOf(const Rule& rule, std::vector<const StridedTensor*> parts,
                                const LlamaConfig& config, const std::string& path,
