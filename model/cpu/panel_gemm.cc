@@ -33,7 +33,7 @@ void PanelGemm::Run(const PanelGemmArgs& args) {
   const int64_t threads = m * n * k <= kSmallWork ? 1 : NumThreads();
   const int64_t column_tiles = std::min(panels, threads / std::gcd(row_tiles, threads));
   const int64_t floats = PanelScratch(tile_rows, k);
-  while (static_cast<int64_t>(scratch_.size()) < threads) scratch_.emplace_back();
+  while (static_cast<int>(scratch_.size()) < NumThreads()) scratch_.emplace_back();
   ParallelFor(row_tiles * column_tiles, [&](int64_t tile) {
     std::vector<float>& scratch = scratch_[static_cast<size_t>(ThreadIndex())];
     if (static_cast<int64_t>(scratch.size()) < floats) {

@@ -58,9 +58,9 @@ struct Case {
 };
 // Rows around the edges of register tiles and blocks, columns around panels and chunks, depths
 // around kPanelDepth, odd and even.
-constexpr Case kCases[] = {{1, 16, 8},     {1, 77, 255},  {2, 33, 257}, {3, 64, 512},
-                           {6, 80, 31},    {7, 16, 256},  {13, 530, 1}, {25, 47, 300},
-                           {241, 18, 513}, {300, 530, 40}};
+constexpr Case kCases[] = {{1, 16, 8},     {1, 77, 255},   {2, 33, 257}, {3, 64, 512},
+                           {6, 80, 31},    {7, 16, 256},   {13, 530, 1}, {25, 47, 300},
+                           {241, 18, 513}, {300, 530, 40}, {500, 5, 3}};
 
 class PanelGemmTest : public testing::TestWithParam<Case> {};
 
