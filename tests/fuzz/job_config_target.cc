@@ -57,19 +57,14 @@ std::vector<std::string> Regressions() {
     bombs += StrCat(c, ": &", c, " [*", static_cast<char>(c - 1), ", *", static_cast<char>(c - 1),
                     "]\n");
   }
-  return {std::string(3000, '['),
-          std::string(3000, '{'),
-          bombs,
-          "a: &a {b: *a}\n",
-          "? ? ? ? a\n",
-          "<<: *x\n",
-          "seed: !!binary AAAA\n",
-          "model: {<<: {layers: 2}}\n",
-          "\xef\xbb\xbfseed: 1",
+  return {std::string(3000, '['), std::string(3000, '{'), bombs, "a: &a {b: *a}\n", "? ? ? ? a\n",
+          "<<: *x\n", "seed: !!binary AAAA\n", "model: {<<: {layers: 2}}\n", "\xef\xbb\xbfseed: 1",
           std::string("\xff\xfe"
                       "s\0:\0",
                       6),
-          "- - - - - - - -\n"};
+          "- - - - - - - -\n",
+          // Found by libFuzzer: yaml-cpp 0.7 made documents of it until the memory was full.
+          ",  -   x]\nb\xfe\xff\xff\xed\n"};
 }
 
 }  // namespace
