@@ -26,7 +26,7 @@
 namespace cria::model {
 
 struct HfWeightsOptions {
-  std::optional<StDtype> dtype;  // none: each weight keeps its own
+  std::optional<StDtype> dtype = std::nullopt;  // none: each weight keeps its own
   uint64_t max_shard_bytes = 5'000'000'000;
   const std::atomic<bool>* stop = nullptr;  // set by a signal handler: Cancelled
 };

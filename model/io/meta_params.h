@@ -29,7 +29,8 @@
 namespace cria::model {
 
 struct MetaOptions {
-  std::optional<double> rope_factor;  // of scaled RoPE, over what is told by the sizes
+  std::optional<double> rope_factor =
+      std::nullopt;  // of scaled RoPE, over what is told by the sizes
 };
 
 struct MetaParams {

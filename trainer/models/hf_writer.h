@@ -27,8 +27,9 @@
 namespace cria::trainer {
 
 struct HfWriterOptions {
-  std::optional<model::StDtype> dtype;      // F32, F16 or BF16; none: each weight's own
-  std::optional<uint64_t> max_shard_bytes;  // none: 5 GB, and a folder's own shards stay
+  std::optional<model::StDtype> dtype = std::nullopt;  // F32, F16 or BF16; none: each weight's own
+  std::optional<uint64_t> max_shard_bytes =
+      std::nullopt;  // none: 5 GB, and a folder's own shards stay
   const std::atomic<bool>* stop = nullptr;
 };
 
