@@ -37,8 +37,12 @@ uint64_t MixPair(uint64_t key) {
 
 }  // namespace
 
-Bpe::Bpe(std::vector<std::string> tokens, const std::vector<BpeMerge>& merges, bool ignore_merges)
-    : owner_(NextOwner()), tokens_(std::move(tokens)), ignore_merges_(ignore_merges) {
+Bpe::Bpe(std::vector<std::string> tokens, const std::vector<BpeMerge>& merges, bool ignore_merges,
+         const BpeUnknown& unknown)
+    : owner_(NextOwner()),
+      tokens_(std::move(tokens)),
+      ignore_merges_(ignore_merges),
+      unknown_(unknown) {
   token_slots_.assign(NumSlots(tokens_.size()), -1);
   for (size_t id = 0; id < tokens_.size(); ++id) {
     if (tokens_[id].empty()) continue;
@@ -49,7 +53,7 @@ Bpe::Bpe(std::vector<std::string> tokens, const std::vector<BpeMerge>& merges, b
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     byte_ids_[byte] = Find({&c, 1});
-    CRIA_CHECK(byte_ids_[byte] >= 0, "no token for byte ", byte);
+    if (byte_ids_[byte] < 0) has_all_bytes_ = false;
   }
 
   pair_slots_.assign(NumSlots(merges.size()), Pair{});
@@ -123,11 +127,31 @@ void Bpe::EncodeUncached(std::string_view piece, IdSink* sink) const {
   }
 }
 
+size_t Bpe::ByteTokens(std::string_view piece, int32_t* ids) const {
+  if (!has_all_bytes_) return KnownByteTokens(piece, ids);
+  for (size_t i = 0; i < piece.size(); ++i) ids[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
+  return piece.size();
+}
+
+size_t Bpe::KnownByteTokens(std::string_view piece, int32_t* ids) const {
+  size_t n = 0;
+  bool after_unknown = false;
+  for (const char c : piece) {
+    const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
+    if (id >= 0) {
+      ids[n++] = id;
+    } else if (unknown_.id >= 0 && !(unknown_.fuse && after_unknown)) {
+      ids[n++] = unknown_.id;
+    }
+    after_unknown = id < 0;
+  }
+  return n;
+}
+
 void Bpe::MergeShort(std::string_view piece, IdSink* sink) const {
   int32_t ids[kShortPiece];
   const Pair* merges[kShortPiece];  // merges[i]: of ids[i] and ids[i + 1]
-  size_t n = piece.size();
-  for (size_t i = 0; i < n; ++i) ids[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
+  size_t n = ByteTokens(piece, ids);
   for (size_t i = 0; i + 1 < n; ++i) merges[i] = FindPair(ids[i], ids[i + 1]);
   while (n > 1) {
     size_t best = n;
@@ -154,12 +178,11 @@ void Bpe::MergeShort(std::string_view piece, IdSink* sink) const {
 // stale when popped.
 void Bpe::MergeLong(std::string_view piece, IdSink* sink) const {
   CRIA_CHECK(piece.size() < uint64_t{1} << 31, "a piece of ", piece.size(), " bytes");
-  const auto n = static_cast<uint32_t>(piece.size());
   constexpr int32_t kGone = -1;
-  std::vector<int32_t> id(n);
+  std::vector<int32_t> id(piece.size());
+  const auto n = static_cast<uint32_t>(ByteTokens(piece, id.data()));
   std::vector<uint32_t> previous(n), next(n);
   for (uint32_t i = 0; i < n; ++i) {
-    id[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
     previous[i] = i - 1;  // of the first: beyond n
     next[i] = i + 1;
   }

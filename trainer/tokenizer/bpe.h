@@ -72,12 +72,18 @@ struct BpeMerge {
   bool operator==(const BpeMerge&) const = default;
 };
 
+// What becomes of a byte that has no token.
+struct BpeUnknown {
+  int32_t id = -1;    // this token; -1: nothing, and its neighbours may merge
+  bool fuse = false;  // one token for a run of such bytes
+};
+
 class Bpe {
  public:
-  // tokens[id] = the token's bytes; empty: no token of this id. All 256 single bytes are there,
-  // and every id of a merge is (the caller has checked: CHECKed again here). Of two merges of the
-  // same pair the later one counts.
-  Bpe(std::vector<std::string> tokens, const std::vector<BpeMerge>& merges, bool ignore_merges);
+  // tokens[id] = the token's bytes; empty: no token of this id. Every id of a merge is there (the
+  // caller has checked: CHECKed again here). Of two merges of the same pair the later one counts.
+  Bpe(std::vector<std::string> tokens, const std::vector<BpeMerge>& merges, bool ignore_merges,
+      const BpeUnknown& unknown = {});
   Bpe(const Bpe&) = delete;
   Bpe& operator=(const Bpe&) = delete;
 
@@ -152,6 +158,9 @@ class Bpe {
   static CacheEntry* ThreadCache();
   bool Fill(std::string_view piece, const Key& key, CacheEntry* entry) const;
 
+  // The tokens of the piece's bytes, before any merge. ids: room for piece.size(). Their number.
+  size_t ByteTokens(std::string_view piece, int32_t* ids) const;
+  size_t KnownByteTokens(std::string_view piece, int32_t* ids) const;
   // The merge of two neighbours, nullptr when there is none.
   const Pair* FindPair(int32_t left, int32_t right) const;
   void MergeShort(std::string_view piece, IdSink* sink) const;
@@ -160,7 +169,9 @@ class Bpe {
   const uint32_t owner_;
   std::vector<std::string> tokens_;
   const bool ignore_merges_;
-  std::array<int32_t, 256> byte_ids_;
+  const BpeUnknown unknown_;
+  std::array<int32_t, 256> byte_ids_;  // -1: no such token
+  bool has_all_bytes_ = true;
   std::vector<int32_t> token_slots_;  // open addressing by hash of the bytes; -1 free
   std::vector<Pair> pair_slots_;      // open addressing by hash of the key
 };

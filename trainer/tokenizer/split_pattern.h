@@ -3,10 +3,7 @@
 //   CRIA_ASSIGN_OR_RETURN(const SplitPattern pattern, SplitPattern::Create(kLlama3Pattern));
 //   pattern.Split("the first day", &pieces);   // "the", " first", " day"
 //
-// Three classes are rewritten before compiling, so that splits equal those of Hugging Face
-// tokenizers and of tiktoken, whose tables are of Unicode 16:
-//   \s, \S   White_Space; PCRE2's own \s has U+180E as well
-//   \p{L}, \p{N}   with the letters and numbers that Unicode 15 and 16 added to PCRE2 10.42's 14
+// What the dialects say differently, pattern_dialect.h rewrites or refuses.
 // Compiled expressions are immutable: Thread-safe. Cost: 50 to 200 ns a piece.
 
 #ifndef CRIA_TRAINER_TOKENIZER_SPLIT_PATTERN_H_
@@ -37,12 +34,19 @@ inline constexpr char kGpt2Pattern[] =
 
 class SplitPattern {
  public:
-  // InvalidArgument when `expression` does not compile: its place and PCRE2's reason.
+  // InvalidArgument when `expression` does not compile: its place and PCRE2's reason; Unimplemented
+  // what pattern_dialect.h refuses.
   static StatusOr<SplitPattern> Create(const std::string& expression);
 
-  // Calls match(begin, end) for each match, left to right; `text` is valid UTF-8. Empty matches
-  // are skipped. Where the expression exhausts PCRE2's limits (it backtracks without end), the
-  // matches end.
+  // An expression in PCRE2's own words; messages name it `shown`.
+  static StatusOr<SplitPattern> CreatePcre2(const std::string& pcre2, const std::string& shown);
+
+  // Matches `text` as it stands; it is not empty.
+  static SplitPattern Literal(std::string text);
+
+  // Calls match(begin, end) for each match, left to right; `text` is valid UTF-8. A match of
+  // nothing counts, but not right after the match before it (Oniguruma's iterator). Where the
+  // expression exhausts PCRE2's limits (it backtracks without end), the matches end.
   void ForEachMatch(std::string_view text,
                     const std::function<void(size_t begin, size_t end)>& match) const;
 
@@ -50,9 +54,11 @@ class SplitPattern {
   void Split(std::string_view text, std::vector<std::string_view>* pieces) const;
 
  private:
-  explicit SplitPattern(std::shared_ptr<const pcre2_real_code_8> code) : code_(std::move(code)) {}
+  SplitPattern(std::shared_ptr<const pcre2_real_code_8> code, std::string literal)
+      : code_(std::move(code)), literal_(std::move(literal)) {}
 
-  std::shared_ptr<const pcre2_real_code_8> code_;
+  std::shared_ptr<const pcre2_real_code_8> code_;  // nullptr: the literal instead
+  std::string literal_;
 };
 
 }  // namespace cria::trainer

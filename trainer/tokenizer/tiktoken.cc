@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -194,6 +195,10 @@ StatusOr<Tokenizer> TiktokenFromText(std::string_view text, const TiktokenOption
   }
   TokenizerParts parts;
   CRIA_ASSIGN_OR_RETURN(parts.tokens, ReadLines(text, name));
+  if (const std::optional<int> byte = parts.MissingByte()) {
+    return DataLossError(name, ": there is no token for byte ", *byte,
+                         ", so not every text could be encoded");
+  }
   const IdOfBytes id_of = IndexTokens(parts.tokens);
   parts.merges = AllCuts(parts.tokens, id_of);
   parts.ignore_merges = true;

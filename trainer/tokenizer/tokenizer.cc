@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "trainer/tokenizer/added_tokens.h"
+#include "trainer/tokenizer/normalizer.h"
 #include "trainer/tokenizer/pretokenizer.h"
 #include "trainer/tokenizer/tokenizer_json.h"
 
@@ -16,29 +17,80 @@ namespace {
 // not parsed stays text.
 std::vector<std::string> TokensForMerging(const TokenizerParts& parts) {
   std::vector<std::string> tokens = parts.tokens;
-  const std::vector<bool> added_only = parts.IsAddedOnly();
+  const std::vector<bool> never_merged = parts.IsNeverMerged();
   for (size_t id = 0; id < tokens.size(); ++id) {
-    if (added_only[id]) tokens[id].clear();
+    if (never_merged[id]) tokens[id].clear();
   }
   return tokens;
+}
+
+// Those that are looked for in the text as it is, or in normalized text.
+AddedTokenMatcher MakeMatcher(const TokenizerParts& parts, const Normalizer& normalizer,
+                              bool normalized) {
+  std::vector<AddedTokenMatcher::Pattern> patterns;
+  for (const AddedToken& token : parts.added) {
+    if (token.normalized != normalized) continue;
+    std::string text = normalized ? normalizer.Apply(token.content) : token.content;
+    // A normalizer can leave nothing, and nothing is found nowhere.
+    if (!text.empty()) patterns.push_back({std::move(text), token});
+  }
+  return AddedTokenMatcher(std::move(patterns));
 }
 
 }  // namespace
 
 struct Tokenizer::State {
-  State(TokenizerParts parts_in, Pretokenizer pretokenizer_in)
+  State(TokenizerParts parts_in, Pretokenizer pretokenizer_in, Normalizer normalizer_in)
       : parts(std::move(parts_in)),
         pretokenizer(std::move(pretokenizer_in)),
-        bpe(TokensForMerging(parts), parts.merges, parts.ignore_merges),
-        matcher(parts.added),
+        normalizer(std::move(normalizer_in)),
+        bpe(TokensForMerging(parts), parts.merges, parts.ignore_merges,
+            {.id = parts.unk_id.value_or(-1), .fuse = parts.fuse_unk}),
+        matcher(MakeMatcher(parts, normalizer, /*normalized=*/false)),
+        normalized_matcher(MakeMatcher(parts, normalizer, /*normalized=*/true)),
         is_special(parts.tokens.size()) {
     for (const AddedToken& token : parts.added) is_special[token.id] = token.special;
   }
 
+  // The ids of text that has no added token any more.
+  void EncodePlain(std::string_view text, IdSink* sink) const {
+    if (pretokenizer.PiecesLieInText()) {
+      const char* const text_end = text.data() + text.size();
+      pretokenizer.ForEachPiece(
+          text, [&](std::string_view piece) { bpe.EncodePiece(piece, text_end, sink); });
+      return;
+    }
+    pretokenizer.ForEachPiece(text, [&](std::string_view piece) {
+      bpe.EncodePiece(piece, piece.data() + piece.size(), sink);
+    });
+  }
+
+  // The ids of text between the added tokens that are looked for before normalizing.
+  void EncodeRaw(std::string_view text, bool parse_special, IdSink* sink) const {
+    std::string normalized;
+    if (!normalizer.empty()) {
+      normalized = normalizer.Apply(text);
+      text = normalized;
+    }
+    if (!normalized_matcher.HasAny(parse_special)) {
+      EncodePlain(text, sink);
+      return;
+    }
+    normalized_matcher.ForEachPart(text, parse_special, [&](std::string_view part, int32_t id) {
+      if (id >= 0) {
+        sink->Push(id);
+      } else {
+        EncodePlain(part, sink);
+      }
+    });
+  }
+
   const TokenizerParts parts;
   const Pretokenizer pretokenizer;
+  const Normalizer normalizer;
   const Bpe bpe;
-  const AddedTokenMatcher matcher;  // points into parts.added
+  const AddedTokenMatcher matcher;
+  const AddedTokenMatcher normalized_matcher;
   std::vector<bool> is_special;
 };
 
@@ -54,10 +106,14 @@ StatusOr<Tokenizer> Tokenizer::FromJson(std::string_view text, const std::string
 
 StatusOr<Tokenizer> Tokenizer::FromParts(TokenizerParts parts, const std::string& name) {
   CRIA_RETURN_IF_ERROR(CompleteParts(name, &parts));
-  StatusOr<Pretokenizer> pretokenizer = Pretokenizer::Create(parts.split_expressions);
+  StatusOr<Pretokenizer> pretokenizer = parts.pre_tokenizer.empty()
+                                            ? Pretokenizer::Create(parts.split_expressions)
+                                            : Pretokenizer::CreateFromSteps(parts.pre_tokenizer);
   if (!pretokenizer.ok()) return Annotate(pretokenizer.status(), name);
-  return Tokenizer(
-      std::make_shared<const State>(std::move(parts), std::move(pretokenizer).value()));
+  StatusOr<Normalizer> normalizer = Normalizer::Create(parts.normalizer);
+  if (!normalizer.ok()) return Annotate(normalizer.status(), name);
+  return Tokenizer(std::make_shared<const State>(std::move(parts), std::move(pretokenizer).value(),
+                                                 std::move(normalizer).value()));
 }
 
 std::string Tokenizer::ToJson() const { return PartsToJson(state_->parts); }
@@ -70,23 +126,20 @@ void Tokenizer::Encode(std::string_view text, const EncodeOptions& options,
                        std::vector<int32_t>* ids) const {
   const State& state = *state_;
   IdSink sink(ids);
-  const auto encode_plain = [&](std::string_view plain) {
-    const char* const text_end = text.data() + text.size();
-    state.pretokenizer.ForEachPiece(
-        plain, [&](std::string_view piece) { state.bpe.EncodePiece(piece, text_end, &sink); });
-  };
   if (options.add_template) {
     for (const int32_t id : state.parts.template_prefix) sink.Push(id);
   }
-  size_t done = 0;
-  while (done < text.size()) {
-    const AddedTokenMatcher::Match match = state.matcher.Find(text, done, options.parse_special);
-    if (match.token == nullptr) break;
-    encode_plain(text.substr(done, match.begin - done));
-    sink.Push(match.token->id);
-    done = match.begin + match.token->content.size();
+  if (!state.matcher.HasAny(options.parse_special)) {
+    state.EncodeRaw(text, options.parse_special, &sink);
+  } else {
+    state.matcher.ForEachPart(text, options.parse_special, [&](std::string_view part, int32_t id) {
+      if (id >= 0) {
+        sink.Push(id);
+      } else {
+        state.EncodeRaw(part, options.parse_special, &sink);
+      }
+    });
   }
-  encode_plain(text.substr(done));
   if (options.add_template) {
     for (const int32_t id : state.parts.template_suffix) sink.Push(id);
   }
@@ -122,19 +175,20 @@ std::optional<int32_t> Tokenizer::AddedTokenId(std::string_view content) const {
   return std::nullopt;
 }
 
-std::vector<std::string_view> Tokenizer::Split(std::string_view text) const {
-  std::vector<std::string_view> pieces;
-  state_->pretokenizer.ForEachPiece(text, [&](std::string_view piece) { pieces.push_back(piece); });
+std::vector<std::string> Tokenizer::Split(std::string_view text) const {
+  std::vector<std::string> pieces;
+  state_->pretokenizer.ForEachPiece(text,
+                                    [&](std::string_view piece) { pieces.emplace_back(piece); });
   return pieces;
 }
 
 bool Tokenizer::CanCutAtLineStarts(const EncodeOptions& options) const {
-  if (!state_->pretokenizer.SplitsAtLineStarts()) return false;
-  return std::none_of(state_->parts.added.begin(), state_->parts.added.end(),
-                      [&](const AddedToken& token) {
-                        return (options.parse_special || !token.special) &&
-                               token.content.find('\n') != std::string::npos;
-                      });
+  if (!state_->pretokenizer.SplitsAtLineStarts() || !state_->normalizer.empty()) return false;
+  return std::none_of(
+      state_->parts.added.begin(), state_->parts.added.end(), [&](const AddedToken& token) {
+        return (options.parse_special || !token.special) &&
+               (token.lstrip || token.rstrip || token.content.find('\n') != std::string::npos);
+      });
 }
 
 const TokenizerParts& Tokenizer::parts() const { return state_->parts; }

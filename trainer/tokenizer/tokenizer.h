@@ -9,11 +9,13 @@
 // Text is cut at added tokens (where they are parsed), each rest into pieces by the split
 // expression (pretokenizer.h), each piece into ids by merging (bpe.h).
 //
-// Of tokenizer.json, what byte-level BPEs of today use is understood: vocab in GPT-2's byte
-// alphabet, merges as strings or pairs, ignore_merges, added tokens, Split(Isolated) and ByteLevel
-// pre-tokenizers, ByteLevel decoder, TemplateProcessing with special tokens before and after the
-// text. Anything else that would change ids (a normalizer, dropout, byte_fallback, lstrip) is an
-// error that names it. A vocabulary must have a token for each byte.
+// Of tokenizer.json, what byte-level BPEs use is understood: vocab in GPT-2's byte alphabet, merges
+// as strings or pairs, ignore_merges, unk_token, added tokens with all their flags, the normalizers
+// NFC, NFD, Prepend, Replace and Strip, the pre-tokenizers Split, ByteLevel, Digits, Punctuation
+// and WhitespaceSplit, ByteLevel decoder, templates with special tokens before and after the text.
+// Anything else that would change ids (NFKC, dropout, byte_fallback) is an error that names it.
+// Truncation and padding are not applied. A text comes back as it went in where nothing normalizes
+// or drops: no normalizer, no Removed, no prefix space, a token for each byte.
 //
 // A value type: copies share one immutable state. Thread-safe.
 
@@ -83,7 +85,7 @@ class Tokenizer {
   std::optional<int32_t> AddedTokenId(std::string_view content) const;
 
   // The pieces that merging never crosses, with all added tokens taken as text.
-  std::vector<std::string_view> Split(std::string_view text) const;
+  std::vector<std::string> Split(std::string_view text) const;
 
   // True when a text may be cut between '\n' and an ASCII letter, digit or sign, and its parts
   // encoded apart, without a change of ids (parallel_encode.h).

@@ -1,6 +1,7 @@
 #include "trainer/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -24,10 +25,7 @@ class Reader {
     if (!root_.is_object()) return DataLossError(name_, ": not a JSON object");
     CRIA_RETURN_IF_ERROR(ReadModel());
     CRIA_RETURN_IF_ERROR(ReadAddedTokens());
-    if (const Json& normalizer = Get(root_, "normalizer"); !normalizer.is_null()) {
-      return UnimplementedError(name_, ": normalizer ", TypeOf(normalizer),
-                                ": byte-level BPE has none");
-    }
+    CRIA_RETURN_IF_ERROR(ReadNormalizer(Get(root_, "normalizer")));
     CRIA_RETURN_IF_ERROR(ReadPreTokenizer(Get(root_, "pre_tokenizer")));
     CRIA_RETURN_IF_ERROR(ReadPostProcessor(Get(root_, "post_processor")));
     CRIA_RETURN_IF_ERROR(ReadDecoder(Get(root_, "decoder")));
@@ -86,7 +84,23 @@ class Reader {
     }
     CRIA_ASSIGN_OR_RETURN(parts_.ignore_merges, Bool(model, "ignore_merges", false));
     CRIA_RETURN_IF_ERROR(ReadVocab(Get(model, "vocab")));
+    CRIA_RETURN_IF_ERROR(ReadUnknown(model));
     return ReadMerges(Get(model, "merges"));
+  }
+
+  // unk_token matters where a byte has no token; a vocabulary that lacks it is damaged only then.
+  Status ReadUnknown(const Json& model) {
+    CRIA_ASSIGN_OR_RETURN(parts_.fuse_unk, Bool(model, "fuse_unk", false));
+    const Json& unk = Get(model, "unk_token");
+    if (unk.is_null()) return OkStatus();
+    CRIA_ASSIGN_OR_RETURN(const std::string token, JsonGet<std::string>(model, "unk_token", name_));
+    if (const auto found = vocab_.find(token); found != vocab_.end()) {
+      parts_.unk_id = found->second;
+    } else if (parts_.MissingByte().has_value()) {
+      return DataLossError(name_, ": model.unk_token \"", token,
+                           "\" is not in the vocabulary, and not every byte is");
+    }
+    return OkStatus();
   }
 
   StatusOr<int32_t> CheckId(const Json& value, const std::string& token) {
@@ -175,13 +189,9 @@ class Reader {
       CRIA_ASSIGN_OR_RETURN(token.id, CheckId(Get(item, "id"), token.content));
       CRIA_ASSIGN_OR_RETURN(token.special, Bool(item, "special", false));
       CRIA_ASSIGN_OR_RETURN(token.normalized, Bool(item, "normalized", false));
-      for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-        CRIA_ASSIGN_OR_RETURN(const bool is_set, Bool(item, flag, false));
-        if (is_set) {
-          return UnimplementedError(name_, ": added token \"", token.content, "\": ", flag,
-                                    " is not understood");
-        }
-      }
+      CRIA_ASSIGN_OR_RETURN(token.single_word, Bool(item, "single_word", false));
+      CRIA_ASSIGN_OR_RETURN(token.lstrip, Bool(item, "lstrip", false));
+      CRIA_ASSIGN_OR_RETURN(token.rstrip, Bool(item, "rstrip", false));
       const auto in_vocab = vocab_.find(token.content);
       if (in_vocab != vocab_.end() && in_vocab->second != token.id) {
         return DataLossError(name_, ": added token \"", token.content, "\" has id ", token.id,
@@ -192,64 +202,144 @@ class Reader {
         raw_tokens_.erase(raw);
       }
       // The same string in the vocabulary is the content itself, not in the byte alphabet.
-      if (in_vocab != vocab_.end()) parts_.tokens[token.id].clear();
+      token.in_vocab = in_vocab != vocab_.end();
+      if (token.in_vocab) parts_.tokens[token.id].clear();
       added_ids_.emplace(token.content, token.id);
       parts_.added.push_back(std::move(token));
     }
-    if (!raw_tokens_.empty()) {
-      const auto first = std::min_element(raw_tokens_.begin(), raw_tokens_.end());
-      return DataLossError(name_, ": token ", first->first, " \"", first->second,
-                           "\" has characters that stand for no byte");
+    for (auto& [id, text] : raw_tokens_) {
+      if (!parts_.tokens[id].empty()) continue;
+      parts_.tokens[id] = text;
+      parts_.literal_ids.push_back(id);
+    }
+    std::sort(parts_.literal_ids.begin(), parts_.literal_ids.end());
+    return OkStatus();
+  }
+
+  // "pattern": {"Regex": "..."} or {"String": "..."}.
+  struct Pattern {
+    std::string text;
+    bool is_regex = false;
+  };
+  StatusOr<Pattern> ReadPattern(const Json& object, const std::string& what) {
+    const Json& pattern = Get(object, "pattern");
+    if (const Json& regex = Get(pattern, "Regex"); regex.is_string()) {
+      return Pattern{regex.get<std::string>(), true};
+    }
+    if (const Json& text = Get(pattern, "String"); text.is_string()) {
+      return Pattern{text.get<std::string>(), false};
+    }
+    return UnimplementedError(name_, ": ", what, " without pattern.Regex or pattern.String");
+  }
+
+  Status ReadNormalizer(const Json& normalizer) {
+    for (const Json* json : Flatten(normalizer, "normalizers")) {
+      NormalizerStep step;
+      if (IsType(*json, "NFC")) {
+        step.kind = NormalizerStep::Kind::kNfc;
+      } else if (IsType(*json, "NFD")) {
+        step.kind = NormalizerStep::Kind::kNfd;
+      } else if (IsType(*json, "Prepend")) {
+        step.kind = NormalizerStep::Kind::kPrepend;
+        CRIA_ASSIGN_OR_RETURN(step.content, JsonGet<std::string>(*json, "prepend", name_));
+      } else if (IsType(*json, "Replace")) {
+        CRIA_ASSIGN_OR_RETURN(const Pattern pattern, ReadPattern(*json, "normalizer Replace"));
+        step.kind = pattern.is_regex ? NormalizerStep::Kind::kReplaceRegex
+                                     : NormalizerStep::Kind::kReplaceString;
+        step.pattern = pattern.text;
+        CRIA_ASSIGN_OR_RETURN(step.content, JsonGet<std::string>(*json, "content", name_));
+      } else if (IsType(*json, "Strip")) {
+        step.kind = NormalizerStep::Kind::kStrip;
+        CRIA_ASSIGN_OR_RETURN(step.strip_left, Bool(*json, "strip_left", true));
+        CRIA_ASSIGN_OR_RETURN(step.strip_right, Bool(*json, "strip_right", true));
+      } else {
+        return UnimplementedError(name_, ": normalizer ", TypeOf(*json), " is not understood");
+      }
+      parts_.normalizer.push_back(std::move(step));
     }
     return OkStatus();
   }
 
   Status ReadPreTokenizer(const Json& pre_tokenizer) {
-    bool has_byte_level = false;
-    for (const Json* step : Flatten(pre_tokenizer, "pretokenizers")) {
-      if (has_byte_level) {
-        return UnimplementedError(name_, ": pre_tokenizer ", TypeOf(*step), " after ByteLevel");
+    std::vector<PreTokenizerStep> steps;
+    int num_byte_level = 0;
+    for (const Json* json : Flatten(pre_tokenizer, "pretokenizers")) {
+      CRIA_ASSIGN_OR_RETURN(PreTokenizerStep step, ReadStep(*json));
+      if (step.kind == PreTokenizerStep::Kind::kByteLevel && ++num_byte_level > 1) {
+        return UnimplementedError(name_, ": pre_tokenizer with two ByteLevel");
       }
-      if (IsType(*step, "Split")) {
-        CRIA_RETURN_IF_ERROR(ReadSplit(*step));
-      } else if (IsType(*step, "ByteLevel")) {
-        has_byte_level = true;
-        CRIA_ASSIGN_OR_RETURN(const bool add_space, Bool(*step, "add_prefix_space", true));
-        if (add_space) {
-          return UnimplementedError(name_, ": pre_tokenizer ByteLevel with add_prefix_space");
-        }
-        CRIA_ASSIGN_OR_RETURN(const bool use_regex, Bool(*step, "use_regex", true));
-        if (use_regex) parts_.split_expressions.push_back(kGpt2Pattern);
-      } else {
-        return UnimplementedError(name_, ": pre_tokenizer ", TypeOf(*step), " is not understood");
-      }
+      steps.push_back(std::move(step));
     }
-    if (!has_byte_level) {
+    if (num_byte_level == 0) {
       return UnimplementedError(name_, ": pre_tokenizer without ByteLevel: not a byte-level BPE");
     }
+    if (!ToExpressions(steps)) parts_.pre_tokenizer = std::move(steps);
     return OkStatus();
   }
 
-  Status ReadSplit(const Json& split) {
-    const Json& behavior = Get(split, "behavior");
-    CRIA_ASSIGN_OR_RETURN(const bool invert, Bool(split, "invert", false));
-    if (behavior != "Isolated" || invert) {
-      return UnimplementedError(name_, ": pre_tokenizer Split with behavior ",
-                                behavior.dump(-1, ' ', true), invert ? ", inverted" : "",
-                                ": only Isolated is understood");
+  // The usual case: pieces are the matches of expressions, in bytes.
+  bool ToExpressions(const std::vector<PreTokenizerStep>& steps) {
+    for (size_t i = 0; i + 1 < steps.size(); ++i) {
+      if (steps[i].kind != PreTokenizerStep::Kind::kRegex || steps[i].invert ||
+          steps[i].behavior != SplitBehavior::kIsolated) {
+        return false;
+      }
     }
-    const Json& regex = Get(Get(split, "pattern"), "Regex");
-    if (!regex.is_string()) {
-      return UnimplementedError(name_, ": pre_tokenizer Split without pattern.Regex");
+    const PreTokenizerStep& last = steps.back();
+    if (last.kind != PreTokenizerStep::Kind::kByteLevel || last.add_prefix_space) return false;
+    for (const PreTokenizerStep& step : steps) {
+      if (step.kind == PreTokenizerStep::Kind::kRegex) {
+        parts_.split_expressions.push_back(step.pattern);
+      }
     }
-    parts_.split_expressions.push_back(regex.get<std::string>());
-    return OkStatus();
+    if (last.use_regex) parts_.split_expressions.push_back(kGpt2Pattern);
+    return true;
+  }
+
+  StatusOr<PreTokenizerStep> ReadStep(const Json& json) {
+    using Kind = PreTokenizerStep::Kind;
+    PreTokenizerStep step;
+    if (IsType(json, "Split")) {
+      CRIA_ASSIGN_OR_RETURN(const Pattern pattern, ReadPattern(json, "pre_tokenizer Split"));
+      step.kind = pattern.is_regex ? Kind::kRegex : Kind::kString;
+      step.pattern = pattern.text;
+      CRIA_ASSIGN_OR_RETURN(step.invert, Bool(json, "invert", false));
+      CRIA_ASSIGN_OR_RETURN(step.behavior, ReadBehavior(json));
+    } else if (IsType(json, "ByteLevel")) {
+      step.kind = Kind::kByteLevel;
+      CRIA_ASSIGN_OR_RETURN(step.add_prefix_space, Bool(json, "add_prefix_space", true));
+      CRIA_ASSIGN_OR_RETURN(step.use_regex, Bool(json, "use_regex", true));
+    } else if (IsType(json, "Digits")) {
+      step.kind = Kind::kDigits;
+      CRIA_ASSIGN_OR_RETURN(step.individual_digits, Bool(json, "individual_digits", false));
+    } else if (IsType(json, "Punctuation")) {
+      step.kind = Kind::kPunctuation;
+      if (!Get(json, "behavior").is_null()) {
+        CRIA_ASSIGN_OR_RETURN(step.behavior, ReadBehavior(json));
+      }
+    } else if (IsType(json, "WhitespaceSplit")) {
+      step.kind = Kind::kWhitespaceSplit;
+    } else {
+      return UnimplementedError(name_, ": pre_tokenizer ", TypeOf(json), " is not understood");
+    }
+    return step;
+  }
+
+  StatusOr<SplitBehavior> ReadBehavior(const Json& json) {
+    CRIA_ASSIGN_OR_RETURN(const std::string name, JsonGet<std::string>(json, "behavior", name_));
+    const std::optional<SplitBehavior> behavior = SplitBehaviorOf(name);
+    if (behavior.has_value()) return *behavior;
+    return DataLossError(name_, ": pre_tokenizer ", TypeOf(json), " with behavior \"", name, "\"");
   }
 
   Status ReadPostProcessor(const Json& post_processor) {
     for (const Json* step : Flatten(post_processor, "processors")) {
       if (IsType(*step, "TemplateProcessing")) {
-        CRIA_RETURN_IF_ERROR(ReadTemplate(Get(*step, "single")));
+        CRIA_RETURN_IF_ERROR(ReadTemplate(*step));
+      } else if (IsType(*step, "RobertaProcessing") || IsType(*step, "BertProcessing")) {
+        CRIA_ASSIGN_OR_RETURN(const int32_t begin, ReadPair(*step, "cls"));
+        CRIA_ASSIGN_OR_RETURN(const int32_t end, ReadPair(*step, "sep"));
+        AddAround({begin}, {end});
       } else if (!IsType(*step, "ByteLevel")) {  // it moves offsets alone, which we don't give
         return UnimplementedError(name_, ": post_processor ", TypeOf(*step), " is not understood");
       }
@@ -257,26 +347,57 @@ class Reader {
     return OkStatus();
   }
 
-  Status ReadTemplate(const Json& single) {
-    bool after_text = false;
-    for (const Json& item : single) {
+  // A later processor's tokens go around those of the ones before.
+  void AddAround(const std::vector<int32_t>& before, const std::vector<int32_t>& after) {
+    parts_.template_prefix.insert(parts_.template_prefix.begin(), before.begin(), before.end());
+    parts_.template_suffix.insert(parts_.template_suffix.end(), after.begin(), after.end());
+  }
+
+  // ["</s>", 2]
+  StatusOr<int32_t> ReadPair(const Json& step, const char* key) {
+    const Json& pair = Get(step, key);
+    if (!pair.is_array() || pair.size() != 2) {
+      return DataLossError(name_, ": post_processor.", key, ": expected a token and its id");
+    }
+    return CheckId(pair[1], key);
+  }
+
+  Status ReadTemplate(const Json& step) {
+    std::vector<int32_t> before, after;
+    bool has_text = false;
+    for (const Json& item : Get(step, "single")) {
       const Json& special = Get(item, "SpecialToken");
-      if (special.is_null()) {
-        if (Get(item, "Sequence").is_null() || after_text) {
-          return DataLossError(name_,
-                               ": post_processor.single: expected one Sequence among "
-                               "SpecialTokens");
-        }
-        after_text = true;
+      if (!special.is_null()) {
+        CRIA_ASSIGN_OR_RETURN(const std::string key, JsonGet<std::string>(special, "id", name_));
+        CRIA_RETURN_IF_ERROR(AddTemplateIds(step, key, has_text ? &after : &before));
         continue;
       }
-      CRIA_ASSIGN_OR_RETURN(const std::string content, JsonGet<std::string>(special, "id", name_));
-      const auto found = added_ids_.find(content);
-      if (found == added_ids_.end()) {
-        return DataLossError(name_, ": post_processor: \"", content, "\" is no added token");
+      if (Get(item, "Sequence").is_null() || has_text) {
+        return DataLossError(name_,
+                             ": post_processor.single: expected one Sequence among SpecialTokens");
       }
-      (after_text ? parts_.template_suffix : parts_.template_prefix).push_back(found->second);
+      has_text = true;
     }
+    if (!has_text) return DataLossError(name_, ": post_processor.single: without the text itself");
+    AddAround(before, after);
+    return OkStatus();
+  }
+
+  // What a template's key stands for: its entry's ids, or the added token of that content.
+  Status AddTemplateIds(const Json& step, const std::string& key, std::vector<int32_t>* out) {
+    const Json& ids = Get(Get(Get(step, "special_tokens"), key.c_str()), "ids");
+    if (ids.is_array()) {
+      for (const Json& id : ids) {
+        CRIA_ASSIGN_OR_RETURN(const int32_t checked, CheckId(id, key));
+        out->push_back(checked);
+      }
+      return OkStatus();
+    }
+    const auto found = added_ids_.find(key);
+    if (found == added_ids_.end()) {
+      return DataLossError(name_, ": post_processor: \"", key, "\" is no added token");
+    }
+    out->push_back(found->second);
     return OkStatus();
   }
 
@@ -294,106 +415,11 @@ class Reader {
   std::unordered_map<int32_t, std::string> raw_tokens_;  // not in the byte alphabet
 };
 
-std::string Quote(std::string_view text) { return Json(std::string(text)).dump(); }
-
-const char* BoolName(bool value) { return value ? "true" : "false"; }
-
-std::string AddedTokensJson(const TokenizerParts& parts) {
-  std::string out = "[";
-  for (const AddedToken& token : parts.added) {
-    out += StrCat(out.size() > 1 ? "," : "", "\n    {\"id\": ", token.id,
-                  ", \"content\": ", Quote(token.content),
-                  ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
-                  "\"normalized\": ",
-                  BoolName(token.normalized), ", \"special\": ", BoolName(token.special), "}");
-  }
-  return out + (parts.added.empty() ? "]" : "\n  ]");
-}
-
-std::string PreTokenizerJson(const TokenizerParts& parts) {
-  std::string out = R"({"type": "Sequence", "pretokenizers": [)";
-  for (const std::string& expression : parts.split_expressions) {
-    out += StrCat("\n    {\"type\": \"Split\", \"pattern\": {\"Regex\": ", Quote(expression),
-                  "}, \"behavior\": \"Isolated\", \"invert\": false},");
-  }
-  return out + R"(
-    {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}
-  ]})";
-}
-
-// `sequence`: the items around "A" or "B", each of one type id.
-std::string TemplateItems(const TokenizerParts& parts, const char* sequence, int type_id) {
-  std::string out;
-  const auto add = [&](std::string_view kind, const std::string& id) {
-    out += StrCat(out.empty() ? "" : ", ", "{\"", kind, "\": {\"id\": ", Quote(id),
-                  ", \"type_id\": ", type_id, "}}");
-  };
-  for (const int32_t id : parts.template_prefix) add("SpecialToken", parts.tokens[id]);
-  add("Sequence", sequence);
-  for (const int32_t id : parts.template_suffix) add("SpecialToken", parts.tokens[id]);
-  return out;
-}
-
-std::string PostProcessorJson(const TokenizerParts& parts) {
-  const std::string byte_level =
-      R"({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, )"
-      R"("use_regex": true})";
-  std::vector<int32_t> ids = parts.template_prefix;
-  ids.insert(ids.end(), parts.template_suffix.begin(), parts.template_suffix.end());
-  if (ids.empty()) return byte_level;
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  std::string special;
-  for (const int32_t id : ids) {
-    const std::string content = Quote(parts.tokens[id]);
-    special += StrCat(special.empty() ? "" : ", ", content, ": {\"id\": ", content, ", \"ids\": [",
-                      id, "], \"tokens\": [", content, "]}");
-  }
-  const std::string single = TemplateItems(parts, "A", 0);
-  return StrCat("{\"type\": \"Sequence\", \"processors\": [\n    ", byte_level,
-                ",\n    {\"type\": \"TemplateProcessing\", \"single\": [", single, "], \"pair\": [",
-                single, ", ", TemplateItems(parts, "B", 1), "], \"special_tokens\": {", special,
-                "}}\n  ]}");
-}
-
-std::string ModelJson(const TokenizerParts& parts) {
-  std::string out = StrCat(
-      R"({"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-    "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-    "ignore_merges": )",
-      BoolName(parts.ignore_merges), ",\n    \"vocab\": {");
-  const std::vector<bool> added_only = parts.IsAddedOnly();
-  bool is_first = true;
-  for (size_t id = 0; id < parts.tokens.size(); ++id) {
-    if (parts.tokens[id].empty() || added_only[id]) continue;
-    out += StrCat(is_first ? "" : ",", "\n", Quote(ToAlphabet(parts.tokens[id])), ": ", id);
-    is_first = false;
-  }
-  out += "\n    },\n    \"merges\": [";
-  for (size_t rank = 0; rank < parts.merges.size(); ++rank) {
-    const BpeMerge& merge = parts.merges[rank];
-    out += StrCat(rank == 0 ? "" : ",", "\n",
-                  Quote(StrCat(ToAlphabet(parts.tokens[merge.left]), " ",
-                               ToAlphabet(parts.tokens[merge.right]))));
-  }
-  return out + "\n    ]}";
-}
-
 }  // namespace
 
 StatusOr<TokenizerParts> PartsFromJson(std::string_view text, const std::string& name) {
   CRIA_ASSIGN_OR_RETURN(const Json root, ParseJson(text, name));
   return Reader(root, name).Read();
-}
-
-std::string PartsToJson(const TokenizerParts& parts) {
-  return StrCat("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n",
-                "  \"added_tokens\": ", AddedTokensJson(parts), ",\n  \"normalizer\": null,\n",
-                "  \"pre_tokenizer\": ", PreTokenizerJson(parts),
-                ",\n  \"post_processor\": ", PostProcessorJson(parts),
-                ",\n  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, ",
-                "\"trim_offsets\": true, \"use_regex\": true},\n  \"model\": ", ModelJson(parts),
-                "\n}\n");
 }
 
 }  // namespace cria::trainer

@@ -14,7 +14,7 @@ namespace {
 Status PlaceAddedTokens(TokenizerParts* parts, const std::string& name) {
   std::set<std::string_view> contents;
   std::set<int32_t> ids;
-  for (const AddedToken& added : parts->added) {
+  for (AddedToken& added : parts->added) {
     if (added.content.empty()) {
       return DataLossError(name, ": added token ", added.id, " has no content");
     }
@@ -32,31 +32,14 @@ Status PlaceAddedTokens(TokenizerParts* parts, const std::string& name) {
       return DataLossError(name, ": id ", added.id, " is \"", ToAlphabet(bytes),
                            "\" in the vocabulary and the added token \"", added.content, "\"");
     }
+    // A byte's own token stays one, whoever else names it.
+    if (bytes == added.content && bytes.size() == 1) added.in_vocab = true;
     bytes = added.content;
   }
   return OkStatus();
 }
 
-// What Bpe needs: a token for each byte, no bytes twice, merges of tokens that exist and make
-// their result.
-Status CheckVocabulary(const TokenizerParts& parts, const std::string& name) {
-  std::array<bool, 256> has_byte{};
-  std::vector<std::string_view> sorted;
-  for (const std::string& token : parts.tokens) {
-    if (token.size() == 1) has_byte[static_cast<uint8_t>(token[0])] = true;
-    if (!token.empty()) sorted.push_back(token);
-  }
-  std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice != sorted.end()) {
-    return DataLossError(name, ": token \"", ToAlphabet(*twice), "\" has two ids");
-  }
-  for (int byte = 0; byte < 256; ++byte) {
-    if (has_byte[byte]) continue;
-    const char c = static_cast<char>(byte);
-    return DataLossError(name, ": the vocabulary has no token for byte ", byte, " (\"",
-                         ToAlphabet({&c, 1}), "\"), so not every text could be encoded");
-  }
+Status CheckMerges(const TokenizerParts& parts, const std::string& name) {
   for (size_t rank = 0; rank < parts.merges.size(); ++rank) {
     const BpeMerge& merge = parts.merges[rank];
     for (const int32_t id : {merge.left, merge.right, merge.result}) {
@@ -69,6 +52,32 @@ Status CheckVocabulary(const TokenizerParts& parts, const std::string& name) {
                            " does not make token ", merge.result);
     }
   }
+  return OkStatus();
+}
+
+// What Bpe needs: no bytes twice, merges of tokens that exist and make their result.
+Status CheckVocabulary(const TokenizerParts& parts, const std::string& name) {
+  CRIA_RETURN_IF_ERROR(CheckMerges(parts, name));
+  for (const int32_t id : parts.literal_ids) {
+    if (id < 0 || static_cast<size_t>(id) >= parts.tokens.size()) {
+      return DataLossError(name, ": literal token ", id, ", which there is not");
+    }
+  }
+  const std::vector<bool> never_merged = parts.IsNeverMerged();
+  std::vector<std::string_view> sorted;
+  for (size_t id = 0; id < parts.tokens.size(); ++id) {
+    if (!parts.tokens[id].empty() && !never_merged[id]) sorted.push_back(parts.tokens[id]);
+  }
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) {
+    return DataLossError(name, ": token \"", ToAlphabet(*twice), "\" has two ids");
+  }
+  if (parts.unk_id.has_value() &&
+      (*parts.unk_id < 0 || *parts.unk_id >= static_cast<int64_t>(parts.tokens.size()))) {
+    return DataLossError(name, ": the unknown token has id ", *parts.unk_id,
+                         ", which no token has");
+  }
   for (const std::vector<int32_t>* ids : {&parts.template_prefix, &parts.template_suffix}) {
     for (const int32_t id : *ids) {
       if (id < 0 || static_cast<size_t>(id) >= parts.tokens.size()) {
@@ -79,15 +88,45 @@ Status CheckVocabulary(const TokenizerParts& parts, const std::string& name) {
   return OkStatus();
 }
 
+// Readers of a file give added tokens that the vocabulary does not list the ids after it, one by
+// one. Where that would not be their ids, the vocabulary has to list them.
+void ListWhereIdsWouldMove(TokenizerParts* parts) {
+  const std::vector<bool> never_merged = parts->IsNeverMerged();
+  std::vector<bool> is_optional(parts->tokens.size());
+  for (const AddedToken& token : parts->added) {
+    is_optional[token.id] = never_merged[token.id] && !token.in_vocab;
+  }
+  size_t num_kept = parts->tokens.size();
+  while (num_kept > 0 && is_optional[num_kept - 1]) --num_kept;
+  const bool has_gap = std::any_of(parts->tokens.begin(), parts->tokens.end(),
+                                   [](const std::string& token) { return token.empty(); });
+  for (AddedToken& token : parts->added) {
+    if (has_gap || static_cast<size_t>(token.id) < num_kept) token.in_vocab = true;
+  }
+}
+
 }  // namespace
 
-std::vector<bool> TokenizerParts::IsAddedOnly() const {
-  std::vector<bool> added_only(tokens.size());
-  for (const AddedToken& token : added) added_only[token.id] = token.content.size() > 1;
-  for (const BpeMerge& merge : merges) {
-    added_only[merge.left] = added_only[merge.right] = added_only[merge.result] = false;
+std::vector<bool> TokenizerParts::IsNeverMerged() const {
+  std::vector<bool> never(tokens.size());
+  for (const AddedToken& token : added) {
+    never[token.id] = !token.in_vocab || (token.special && token.content.size() > 1);
   }
-  return added_only;
+  for (const BpeMerge& merge : merges) {
+    never[merge.left] = never[merge.right] = never[merge.result] = false;
+  }
+  for (const int32_t id : literal_ids) never[id] = true;
+  return never;
+}
+
+std::optional<int> TokenizerParts::MissingByte() const {
+  std::array<bool, 256> has_byte{};
+  for (const std::string& token : tokens) {
+    if (token.size() == 1) has_byte[static_cast<uint8_t>(token[0])] = true;
+  }
+  const auto missing = std::find(has_byte.begin(), has_byte.end(), false);
+  if (missing == has_byte.end()) return std::nullopt;
+  return static_cast<int>(missing - has_byte.begin());
 }
 
 Status CompleteParts(const std::string& name, TokenizerParts* parts) {
@@ -95,6 +134,7 @@ Status CompleteParts(const std::string& name, TokenizerParts* parts) {
   CRIA_RETURN_IF_ERROR(CheckVocabulary(*parts, name));
   std::sort(parts->added.begin(), parts->added.end(),
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  ListWhereIdsWouldMove(parts);
   return OkStatus();
 }
 
