@@ -164,9 +164,13 @@ class Reader {
       const std::string_view text = texts[id];
       switch (types[id]) {
         case kNormal:
-          if (text.empty() || !FromAlphabet(text, &parts->tokens[id])) {
-            return DataLossError(file_.path(), ": ", kTokensKey, "[", id, "] \"", text,
-                                 "\" is empty or has characters that stand for no byte");
+          if (text.empty()) {
+            return DataLossError(file_.path(), ": ", kTokensKey, "[", id, "] is empty");
+          }
+          // Text that no bytes stand for: an entry that merging never makes.
+          if (!FromAlphabet(text, &parts->tokens[id])) {
+            parts->tokens[id] = text;
+            parts->literal_ids.push_back(static_cast<int32_t>(id));
           }
           break;
         case kControl:
@@ -253,20 +257,62 @@ class Reader {
 
 constexpr char kWithoutIt[] = "; export without the tokenizer (--no-tokenizer)";
 
-StatusOr<std::string_view> NameOfSplit(const TokenizerParts& parts) {
-  for (const Split& split : Splits()) {
-    if (split.expressions == parts.split_expressions &&
-        split.ignore_merges == parts.ignore_merges) {
-      return split.names[0];
+// The expressions that cut the text one after another, where a pre-tokenizer is no more than that.
+std::optional<std::vector<std::string>> Expressions(const TokenizerParts& parts) {
+  if (parts.pre_tokenizer.empty()) return parts.split_expressions;
+  std::vector<std::string> out;
+  for (const PreTokenizerStep& step : parts.pre_tokenizer) {
+    const bool is_plain_split = step.behavior == SplitBehavior::kIsolated && !step.invert;
+    if (step.kind == PreTokenizerStep::Kind::kRegex && is_plain_split) {
+      out.push_back(step.pattern);
+    } else if (step.kind == PreTokenizerStep::Kind::kDigits && step.individual_digits) {
+      out.push_back(kDigitPattern);
+    } else if (step.kind == PreTokenizerStep::Kind::kByteLevel && !step.add_prefix_space) {
+      if (step.use_regex) out.push_back(kGpt2Pattern);
+    } else {
+      return std::nullopt;
     }
   }
-  std::string expressions;
-  for (const std::string& expression : parts.split_expressions) {
-    expressions += StrCat(expressions.empty() ? "" : " then ", "\"", expression, "\"");
+  return out;
+}
+
+StatusOr<std::string_view> NameOfSplit(const TokenizerParts& parts) {
+  const std::optional<std::vector<std::string>> expressions = Expressions(parts);
+  std::string listed = expressions ? "" : "more than expressions";
+  if (expressions) {
+    for (const Split& split : Splits()) {
+      if (split.expressions == *expressions && split.ignore_merges == parts.ignore_merges) {
+        return split.names[0];
+      }
+    }
+    for (const std::string& expression : *expressions) {
+      listed += StrCat(listed.empty() ? "" : " then ", "\"", expression, "\"");
+    }
   }
   return InvalidArgumentError("llama.cpp has no name for this tokenizer's split (",
-                              expressions.empty() ? "none" : expressions, ", ignore_merges ",
+                              listed.empty() ? "none" : listed, ", ignore_merges ",
                               parts.ignore_merges, ")", kWithoutIt);
+}
+
+// What llama.cpp's byte-level BPE does not do, whatever the file says.
+Status CheckPlain(const TokenizerParts& parts) {
+  if (!parts.normalizer.empty()) {
+    return InvalidArgumentError("the tokenizer normalizes text, which GGUF does not know",
+                                kWithoutIt);
+  }
+  if (const std::optional<int> byte = parts.MissingByte()) {
+    return InvalidArgumentError("the tokenizer has no token for byte ", *byte,
+                                ", which GGUF demands", kWithoutIt);
+  }
+  for (const AddedToken& added : parts.added) {
+    if (!added.single_word && !added.lstrip && !added.rstrip) continue;
+    return InvalidArgumentError(
+        "added token \"", added.content,
+        "\" looks at what is beside it (single_word, lstrip, rstrip), which "
+        "GGUF does not know",
+        kWithoutIt);
+  }
+  return OkStatus();
 }
 
 // Writes one ModelFiles' keys.
@@ -297,6 +343,7 @@ class Writer {
 
  private:
   Status AddVocabulary(const TokenizerParts& parts) {
+    CRIA_RETURN_IF_ERROR(CheckPlain(parts));
     CRIA_ASSIGN_OR_RETURN(const std::string_view pre, NameOfSplit(parts));
     const auto vocab = static_cast<size_t>(files_.config.vocab);
     if (parts.tokens.size() > vocab) {
@@ -309,6 +356,9 @@ class Writer {
       if (parts.tokens[id].empty()) continue;
       texts[id] = ToAlphabet(parts.tokens[id]);
       types[id] = kNormal;
+    }
+    for (const int32_t id : parts.literal_ids) {
+      texts[static_cast<size_t>(id)] = parts.tokens[static_cast<size_t>(id)];
     }
     for (const AddedToken& added : parts.added) {
       texts[static_cast<size_t>(added.id)] = added.content;

@@ -111,10 +111,20 @@ TEST(GgufTokenizerTest, NamesWhatTheFormatCanNotKeep) {
   alike.added.push_back({310, "\xc4\xa0", true, false});  // reads as the space does
   TokenizerParts large = SmallTokenizerParts();
   large.added.push_back({320, "<|more|>", true, false});
+  TokenizerParts normalizes = SmallTokenizerParts();
+  normalizes.normalizer = {{.kind = NormalizerStep::Kind::kNfc}};
+  TokenizerParts strips = SmallTokenizerParts();
+  strips.added[3].lstrip = true;
+  TokenizerParts steps = SmallTokenizerParts();
+  steps.split_expressions.clear();
+  steps.pre_tokenizer = {{.kind = PreTokenizerStep::Kind::kWhitespaceSplit},
+                         {.kind = PreTokenizerStep::Kind::kByteLevel}};
   for (const auto& [parts, message] :
-       {std::pair{split, "\"\\w+\""}, std::pair{none, "(none,"},
-        std::pair{merges, "ignore_merges true"}, std::pair{two, "2 tokens before"},
-        std::pair{alike, "two tokens read"}, std::pair{large, "has 321 ids"}}) {
+       {std::pair{normalizes, "normalizes"}, std::pair{strips, "lstrip"},
+        std::pair{steps, "more than expressions"}, std::pair{split, "\"\\w+\""},
+        std::pair{none, "(none,"}, std::pair{merges, "ignore_merges true"},
+        std::pair{two, "2 tokens before"}, std::pair{alike, "two tokens read"},
+        std::pair{large, "has 321 ids"}}) {
     const ModelFiles files = WithTokenizer(parts);
     const auto file = Written(files);
     EXPECT_EQ(file.status().code(), StatusCode::kInvalidArgument) << message;
@@ -130,6 +140,42 @@ TEST(GgufTokenizerTest, NamesWhatTheFormatCanNotKeep) {
   unread.tokenizer.reset();
   unread.tokenizer_status = UnimplementedError("SentencePiece");
   EXPECT_EQ(Written(unread).status().code(), StatusCode::kInvalidArgument);
+}
+
+// SmolLM's steps as Hugging Face's file has them: single digits, then GPT-2's expression.
+TEST(GgufTokenizerTest, NamesASplitThatStandsInSteps) {
+  TokenizerParts parts = SmallTokenizerParts();
+  parts.ignore_merges = false;
+  parts.split_expressions.clear();
+  parts.pre_tokenizer = {
+      {.kind = PreTokenizerStep::Kind::kDigits, .individual_digits = true},
+      {.kind = PreTokenizerStep::Kind::kByteLevel, .use_regex = true},
+  };
+  const ModelFiles files = WithTokenizer(parts);
+  const auto file = Written(files);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(*file->String("tokenizer.ggml.pre"), "smollm");
+  const auto read = Read(*file);
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (const std::string text : {"in 1234 x12", "  the\n\nthing 7's"}) {
+    std::vector<int32_t> ids, want;
+    read->tokenizer->Encode(text, &ids);
+    files.tokenizer->Encode(text, &want);
+    EXPECT_EQ(ids, want) << text;
+  }
+}
+
+TEST(GgufTokenizerTest, KeepsEntriesThatNoBytesStandFor) {
+  TokenizerParts parts = SmallTokenizerParts();
+  parts.tokens.resize(271);
+  parts.tokens[270] = "a b";  // a space is not of the alphabet
+  parts.literal_ids = {270};
+  const ModelFiles files = WithTokenizer(parts);
+  const auto file = Written(files);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto read = Read(*file);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->tokenizer->parts(), files.tokenizer->parts());
 }
 
 // The keys of a small tokenizer, for one to be bent.
