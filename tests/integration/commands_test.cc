@@ -16,6 +16,7 @@ TEST(CommandsTest, HelpIsExitZeroAndAnUnknownFlagIsExitTwo) {
                                                           {"trainer/data/data", "inspect"},
                                                           {"trainer/tokenizer/tokenize"},
                                                           {"trainer/generate/generate"},
+                                                          {"trainer/eval/eval"},
                                                           {"trainer/check/check"},
                                                           {"trainer/check/check", "golden"},
                                                           {"trainer/check/check", "tokenizer"},
