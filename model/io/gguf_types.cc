@@ -60,4 +60,12 @@ int64_t GgmlRowBytes(GgmlType type, int64_t columns) {
   return columns / info.block_elements * info.block_bytes;
 }
 
+StatusOr<GgmlType> GgmlTypeFromOption(std::string_view name) {
+  if (name == "f32") return GgmlType::kF32;
+  if (name == "f16") return GgmlType::kF16;
+  if (name == "bf16") return GgmlType::kBF16;
+  if (name == "q8_0") return GgmlType::kQ8_0;
+  return InvalidArgumentError("dtype '", name, "' is none of f32, f16, bf16, q8_0");
+}
+
 }  // namespace cria::model

@@ -65,6 +65,9 @@ const char* GgmlTypeName(GgmlType type);
 // Bytes of a row; `columns` is a multiple of the type's block.
 int64_t GgmlRowBytes(GgmlType type, int64_t columns);
 
+// The type of a command's option: f32, f16, bf16, q8_0. InvalidArgument lists them.
+StatusOr<GgmlType> GgmlTypeFromOption(std::string_view name);
+
 }  // namespace cria::model
 
 #endif  // CRIA_MODEL_IO_GGUF_TYPES_H_
