@@ -105,15 +105,14 @@ std::map<std::string, std::string> MakeHfSeed() {
   for (size_t i = 0; i < weights.size(); ++i) {
     index += StrCat(i > 0 ? ", " : "", "\"", weights[i].name, "\": \"", kShards[i >= half], "\"");
   }
-  return {
-      {"config.json", kConfigJson},
-      {"generation_config.json", R"({"bos_token_id": 260, "eos_token_id": [261, 0]})"},
-      {kShards[0], SafetensorsOf(weights, 0, half)},
-      {kShards[1], SafetensorsOf(weights, half, weights.size())},
-      {"model.safetensors.index.json", index + "}}"},
-      {"tokenizer.json", TokenizerJson()},
-      {"tokenizer_config.json",
-       R"({"chat_template": [{"name": "default", "template": "{{ x }}"}], "model_max_length": 64})"}};
+  return {{"config.json", kConfigJson},
+          {"generation_config.json", R"({"bos_token_id": 260, "eos_token_id": [261, 0]})"},
+          {kShards[0], SafetensorsOf(weights, 0, half)},
+          {kShards[1], SafetensorsOf(weights, half, weights.size())},
+          {"model.safetensors.index.json", index + "}}"},
+          {"tokenizer.json", TokenizerJson()},
+          {"tokenizer_config.json",
+           R"({"chat_template": [{"name": "default", "template": "{{ x }}"}]})"}};
 }
 
 std::map<std::string, std::string> MakeMetaSeed() {

@@ -35,7 +35,8 @@ TEST(CriaScriptTest, HelpNamesEveryCommand) {
   for (const char* flag : {"help", "--help", "-h", ""}) {
     const Outcome outcome = Shell(StrCat("./cria ", flag));
     EXPECT_EQ(outcome.exit_status, 0);
-    for (const char* command : {"train", "test", "data", "tokenize", "eval", "check", "bench", "help"}) {
+    for (const char* command :
+         {"train", "test", "data", "tokenize", "eval", "check", "bench", "help"}) {
       EXPECT_NE(outcome.output.find(StrCat("./cria ", command)), std::string::npos) << command;
     }
   }
