@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "trainer/tokenizer/load_tokenizer.h"
 #include "trainer/tokenizer/streaming_decoder.h"
 #include "trainer/tokenizer/tokenizer.h"
 
@@ -96,8 +97,7 @@ std::string DecodeInSteps(const Tokenizer& tokenizer, const std::vector<int32_t>
 }
 
 StatusOr<bool> CheckFolder(const std::string& dir) {
-  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer,
-                        Tokenizer::Load(JoinPath(dir, "tokenizer.json")));
+  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, LoadTokenizer(dir));
   CRIA_ASSIGN_OR_RETURN(const std::vector<Case> cases, ReadCases(JoinPath(dir, "cases.jsonl")));
   CRIA_ASSIGN_OR_RETURN(const Tokenizer reloaded,
                         Tokenizer::FromJson(tokenizer.ToJson(), "tokenizer.json as saved"));

@@ -12,9 +12,12 @@ std::string StreamingDecoder::Push(int32_t id) {
   const size_t ready = held_.size() - IncompleteUtf8Suffix(held_);
   std::string text = held_.substr(0, ready);
   held_.erase(0, ready);
-  return text;
+  return replace_invalid_ ? ReplaceInvalidUtf8(text) : text;
 }
 
-std::string StreamingDecoder::Finish() { return std::exchange(held_, {}); }
+std::string StreamingDecoder::Finish() {
+  const std::string text = std::exchange(held_, {});
+  return replace_invalid_ ? ReplaceInvalidUtf8(text) : text;
+}
 
 }  // namespace cria::trainer

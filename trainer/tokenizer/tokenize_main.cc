@@ -1,4 +1,4 @@
-// `cria tokenize`: train a tokenizer, encode and decode with one, look into one.
+// `cria tokenize`: train a tokenizer, encode and decode with one, look into one, convert one.
 //
 // Exit: 0 done; 1 something went wrong; 2 usage.
 
@@ -18,7 +18,9 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "trainer/tokenizer/bpe_trainer.h"
+#include "trainer/tokenizer/load_tokenizer.h"
 #include "trainer/tokenizer/parallel_encode.h"
+#include "trainer/tokenizer/tiktoken.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/utf8.h"
 
@@ -27,7 +29,9 @@ namespace {
 
 struct Flags {
   std::string tokenizer;
+  TiktokenSpecials specials = TiktokenSpecials::kLlama31;
   std::vector<std::string> files;
+  std::vector<std::string> texts;  // given on the command line itself
   BpeTrainerOptions training;
   std::string out;
   bool by_line = false;
@@ -36,7 +40,17 @@ struct Flags {
   bool skip_special = false;
   bool list_tokens = false;
   bool is_json = false;
+  std::string convert_to;
 };
+
+const std::vector<std::pair<std::string, TiktokenSpecials>>& SpecialsByName() {
+  static const std::vector<std::pair<std::string, TiktokenSpecials>> names = {
+      {"none", TiktokenSpecials::kNone},
+      {"3.0", TiktokenSpecials::kLlama30},
+      {"3.1", TiktokenSpecials::kLlama31},
+      {"3.1-hf", TiktokenSpecials::kLlama31HuggingFace}};
+  return names;
+}
 
 // stdout, with a full disk or a closed pipe noticed.
 Status Print(std::string_view text) {
@@ -51,18 +65,21 @@ Status PrintJson(const Json& json) {
   return Print(text + "\n");
 }
 
-StatusOr<Tokenizer> LoadTokenizer(const std::string& path) {
-  return Tokenizer::Load(IsDir(path) ? JoinPath(path, "tokenizer.json") : path);
+StatusOr<Tokenizer> Load(const Flags& flags) {
+  return LoadTokenizer(flags.tokenizer, {.specials = flags.specials});
 }
 
-// What the user named, or standard input when nothing or "-".
+// What the user typed or named, or standard input when nothing or "-".
 struct Input {
   std::string name;
   std::string text;
 };
-StatusOr<std::vector<Input>> ReadInputs(const std::vector<std::string>& files) {
+StatusOr<std::vector<Input>> ReadInputs(const Flags& flags) {
   std::vector<Input> inputs;
-  for (const std::string& file : files.empty() ? std::vector<std::string>{"-"} : files) {
+  for (const std::string& text : flags.texts) inputs.push_back({"the command line", text});
+  std::vector<std::string> files = flags.files;
+  if (inputs.empty() && files.empty()) files = {"-"};
+  for (const std::string& file : files) {
     const bool is_stdin = file == "-";
     StatusOr<std::string> text = ReadFile(is_stdin ? "/dev/stdin" : file);
     if (!text.ok()) return text.status();
@@ -131,8 +148,8 @@ std::vector<std::string_view> SplitLines(std::string_view text) {
 }
 
 Status RunEncode(const Flags& flags) {
-  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, LoadTokenizer(flags.tokenizer));
-  CRIA_ASSIGN_OR_RETURN(const std::vector<Input> inputs, ReadInputs(flags.files));
+  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Load(flags));
+  CRIA_ASSIGN_OR_RETURN(const std::vector<Input> inputs, ReadInputs(flags));
   const EncodeOptions options{.parse_special = flags.parse_special,
                               .add_template = flags.add_template};
   std::vector<std::vector<int32_t>> results;
@@ -181,18 +198,24 @@ StatusOr<std::vector<int32_t>> ParseIds(const Input& input, const Tokenizer& tok
 }
 
 Status RunDecode(const Flags& flags) {
-  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, LoadTokenizer(flags.tokenizer));
-  CRIA_ASSIGN_OR_RETURN(const std::vector<Input> inputs, ReadInputs(flags.files));
+  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Load(flags));
+  CRIA_ASSIGN_OR_RETURN(const std::vector<Input> inputs, ReadInputs(flags));
+  Json texts = Json::array();
   for (const Input& input : inputs) {
     CRIA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ParseIds(input, tokenizer));
-    CRIA_RETURN_IF_ERROR(Print(tokenizer.Decode(ids, flags.skip_special)));
+    const std::string text = tokenizer.Decode(ids, flags.skip_special);
+    if (flags.is_json) {
+      texts.push_back(ReplaceInvalidUtf8(text));
+    } else {
+      CRIA_RETURN_IF_ERROR(Print(text));
+    }
   }
-  return OkStatus();
+  return flags.is_json ? PrintJson(texts) : OkStatus();
 }
 
 // How a text is cut, a line a token.
 Status PrintTokens(const Flags& flags, const Tokenizer& tokenizer) {
-  CRIA_ASSIGN_OR_RETURN(const std::vector<Input> inputs, ReadInputs(flags.files));
+  CRIA_ASSIGN_OR_RETURN(const std::vector<Input> inputs, ReadInputs(flags));
   Json rows = Json::array();
   for (const Input& input : inputs) {
     const std::vector<int32_t> ids =
@@ -216,25 +239,119 @@ Status PrintTokens(const Flags& flags, const Tokenizer& tokenizer) {
   return flags.is_json ? PrintJson(rows) : OkStatus();
 }
 
-Status PrintSummary(const Flags& flags, const Tokenizer& tokenizer) {
+std::string NormalizerText(const NormalizerStep& step) {
+  using Kind = NormalizerStep::Kind;
+  switch (step.kind) {
+    case Kind::kNfc:
+      return "NFC";
+    case Kind::kNfd:
+      return "NFD";
+    case Kind::kPrepend:
+      return StrCat("Prepend ", Shown(step.content));
+    case Kind::kReplaceString:
+      return StrCat("Replace ", Shown(step.pattern), " by ", Shown(step.content));
+    case Kind::kReplaceRegex:
+      return StrCat("Replace ", step.pattern, " by ", Shown(step.content));
+    case Kind::kStrip:
+      return StrCat("Strip", step.strip_left ? " left" : "", step.strip_right ? " right" : "");
+  }
+  return "";
+}
+
+std::string SplitText(const PreTokenizerStep& step) {
+  using Kind = PreTokenizerStep::Kind;
+  const std::string behavior =
+      StrCat(" (", SplitBehaviorName(step.behavior), step.invert ? ", inverted" : "", ")");
+  switch (step.kind) {
+    case Kind::kRegex:
+      return step.pattern + behavior;
+    case Kind::kString:
+      return Shown(step.pattern) + behavior;
+    case Kind::kDigits:
+      return StrCat("Digits", step.individual_digits ? " one by one" : "");
+    case Kind::kPunctuation:
+      return "Punctuation" + behavior;
+    case Kind::kWhitespaceSplit:
+      return "WhitespaceSplit";
+    case Kind::kByteLevel:
+      return StrCat("ByteLevel", step.add_prefix_space ? " after a space before the text" : "",
+                    step.use_regex ? StrCat(" by ", kGpt2Pattern) : std::string());
+  }
+  return "";
+}
+
+std::vector<std::string> SplitTexts(const TokenizerParts& parts) {
+  std::vector<std::string> texts = parts.split_expressions;
+  for (const PreTokenizerStep& step : parts.pre_tokenizer) texts.push_back(SplitText(step));
+  return texts;
+}
+
+std::vector<std::string> NormalizerTexts(const TokenizerParts& parts) {
+  std::vector<std::string> texts;
+  for (const NormalizerStep& step : parts.normalizer) texts.push_back(NormalizerText(step));
+  return texts;
+}
+
+// "<|begin_of_text|> TEXT"; empty without a template.
+std::string TemplateText(const Tokenizer& tokenizer) {
   const TokenizerParts& parts = tokenizer.parts();
-  if (flags.is_json) {
-    Json added = Json::array();
-    for (const AddedToken& token : parts.added) {
-      added.push_back({{"id", token.id}, {"content", token.content}, {"special", token.special}});
-    }
-    return PrintJson({{"vocab_size", tokenizer.vocab_size()},
-                      {"merges", parts.merges.size()},
-                      {"ignore_merges", parts.ignore_merges},
-                      {"split", parts.split_expressions},
-                      {"added_tokens", added},
-                      {"fingerprint", tokenizer.Fingerprint()}});
+  if (parts.template_prefix.empty() && parts.template_suffix.empty()) return {};
+  std::string text;
+  for (const int32_t id : parts.template_prefix) {
+    text += StrCat(Shown(tokenizer.TokenBytes(id)), " ");
   }
-  std::string out = StrCat("vocabulary   ", tokenizer.vocab_size(), " ids, ", parts.merges.size(),
-                           " merges", parts.ignore_merges ? ", whole pieces first" : "", "\n");
-  for (const std::string& expression : parts.split_expressions) {
-    out += StrCat("split        ", expression, "\n");
+  text += "TEXT";
+  for (const int32_t id : parts.template_suffix) {
+    text += StrCat(" ", Shown(tokenizer.TokenBytes(id)));
   }
+  return text;
+}
+
+std::vector<int32_t> LongestTokens(const Tokenizer& tokenizer, size_t count) {
+  std::vector<int32_t> by_length;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.IsSpecial(id)) by_length.push_back(id);
+  }
+  std::stable_sort(by_length.begin(), by_length.end(), [&](int32_t a, int32_t b) {
+    return tokenizer.TokenBytes(a).size() > tokenizer.TokenBytes(b).size();
+  });
+  by_length.resize(std::min(count, by_length.size()));
+  return by_length;
+}
+
+Status PrintSummaryJson(const std::string& kind, const Tokenizer& tokenizer) {
+  const TokenizerParts& parts = tokenizer.parts();
+  Json added = Json::array();
+  for (const AddedToken& token : parts.added) {
+    added.push_back({{"id", token.id}, {"content", token.content}, {"special", token.special}});
+  }
+  return PrintJson({{"file", kind},
+                    {"vocab_size", tokenizer.vocab_size()},
+                    {"merges", parts.merges.size()},
+                    {"ignore_merges", parts.ignore_merges},
+                    {"normalizer", NormalizerTexts(parts)},
+                    {"split", SplitTexts(parts)},
+                    {"template_prefix", parts.template_prefix},
+                    {"template_suffix", parts.template_suffix},
+                    {"added_tokens", added},
+                    {"fingerprint", tokenizer.Fingerprint()}});
+}
+
+Status PrintSummary(const Flags& flags, const Tokenizer& tokenizer) {
+  CRIA_ASSIGN_OR_RETURN(const std::string file, FindTokenizerFile(flags.tokenizer));
+  CRIA_ASSIGN_OR_RETURN(const TokenizerFileKind kind_of_file, TokenizerFileKindOf(file));
+  const std::string kind = TokenizerFileKindName(kind_of_file);
+  if (flags.is_json) return PrintSummaryJson(kind, tokenizer);
+  const TokenizerParts& parts = tokenizer.parts();
+  std::string out = StrCat("file         ", file, ", ", kind, "\nvocabulary   ",
+                           tokenizer.vocab_size(), " ids, ", parts.merges.size(), " merges",
+                           parts.ignore_merges ? ", whole pieces first" : "", "\n");
+  for (const std::string& text : NormalizerTexts(parts)) {
+    out += StrCat("normalizer   ", text, "\n");
+  }
+  for (const std::string& text : SplitTexts(parts)) out += StrCat("split        ", text, "\n");
+  const std::string around = TemplateText(tokenizer);
+  out += StrCat("template     ", around.empty() ? "none" : around, "\n");
   const std::string no_id = "none";
   const auto shown_id = [&](std::optional<int32_t> id) { return id ? StrCat(*id) : no_id; };
   out += StrCat("begin, end   ", shown_id(tokenizer.bos_id()), ", ", shown_id(tokenizer.eos_id()),
@@ -244,22 +361,17 @@ Status PrintSummary(const Flags& flags, const Tokenizer& tokenizer) {
     out += StrCat(i == 0 ? ": " : ", ", parts.added[i].id, " ", Shown(parts.added[i].content));
   }
   out += StrCat(parts.added.size() > kShown ? ", ..." : "", "\nlongest      ");
-  std::vector<int32_t> by_length;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (!tokenizer.IsSpecial(id)) by_length.push_back(id);
-  }
-  std::stable_sort(by_length.begin(), by_length.end(), [&](int32_t a, int32_t b) {
-    return tokenizer.TokenBytes(a).size() > tokenizer.TokenBytes(b).size();
-  });
-  for (size_t i = 0; i < std::min(kShown, by_length.size()); ++i) {
-    out += StrCat(i == 0 ? "" : ", ", Shown(tokenizer.TokenBytes(by_length[i])));
+  bool is_first = true;
+  for (const int32_t id : LongestTokens(tokenizer, kShown)) {
+    out += StrCat(is_first ? "" : ", ", Shown(tokenizer.TokenBytes(id)));
+    is_first = false;
   }
   return Print(out + StrCat("\nfingerprint  ", tokenizer.Fingerprint(), "\n"));
 }
 
 Status RunInspect(const Flags& flags) {
-  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, LoadTokenizer(flags.tokenizer));
-  if (!flags.files.empty()) return PrintTokens(flags, tokenizer);
+  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Load(flags));
+  if (!flags.files.empty() || !flags.texts.empty()) return PrintTokens(flags, tokenizer);
   if (!flags.list_tokens) return PrintSummary(flags, tokenizer);
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string_view bytes = tokenizer.TokenBytes(id);
@@ -269,19 +381,39 @@ Status RunInspect(const Flags& flags) {
   return OkStatus();
 }
 
+Status RunConvert(const Flags& flags) {
+  CRIA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Load(flags));
+  if (flags.convert_to == "json") return tokenizer.Save(flags.out);
+  CRIA_ASSIGN_OR_RETURN(const std::string text, TiktokenText(tokenizer));
+  return WriteFileAtomic(flags.out, text);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
-      "Byte-level BPE in Hugging Face's tokenizer.json format.\n\n"
+      "Byte-level BPE: Hugging Face's tokenizer.json and tiktoken's tokenizer.model.\n\n"
       "  cria tokenize train corpus.txt --vocab 4096 --out tokenizer.json\n"
-      "  echo 'In the beginning' | cria tokenize encode -t tokenizer.json\n"
+      "  cria tokenize encode -t tokenizer.json --text 'In the beginning'\n"
       "  echo 'In the beginning' | cria tokenize inspect -t tokenizer.json -",
       "cria tokenize");
   app.require_subcommand(1);
   Flags flags;
-  const auto add_common = [&](CLI::App* command, const char* files_help) {
-    command->add_option("-t,--tokenizer", flags.tokenizer, "tokenizer.json, or a folder with one")
+  const auto add_tokenizer = [&](CLI::App* command) {
+    command
+        ->add_option("-t,--tokenizer", flags.tokenizer,
+                     "tokenizer.json, tiktoken's tokenizer.model, or a folder with one")
         ->required();
+    command
+        ->add_option("--llama", flags.specials,
+                     "whose special tokens follow those of a tiktoken file: 3.0, 3.1, 3.1-hf, none")
+        ->transform(CLI::CheckedTransformer(SpecialsByName()))
+        ->default_str("3.1");
+  };
+  const auto add_common = [&](CLI::App* command, const char* files_help) {
+    add_tokenizer(command);
     command->add_option("file", flags.files, files_help);
+  };
+  const auto add_texts = [&](CLI::App* command, const char* name, const char* help) {
+    command->add_option(name, flags.texts, help)->allow_extra_args(false);
   };
 
   CLI::App* train = app.add_subcommand("train", "learn a vocabulary from text files");
@@ -299,6 +431,7 @@ int Main(int argc, char** argv) {
 
   CLI::App* encode = app.add_subcommand("encode", "text to ids, a line of ids for each file");
   add_common(encode, "text files; none or -: standard input");
+  add_texts(encode, "--text", "this text (again for each)");
   encode->add_flag("--lines", flags.by_line, "each line is a text of its own");
   encode->add_flag("--special", flags.parse_special, "special tokens in the text become their ids");
   encode->add_flag("--template", flags.add_template,
@@ -307,25 +440,36 @@ int Main(int argc, char** argv) {
 
   CLI::App* decode = app.add_subcommand("decode", "ids to text");
   add_common(decode, "files of numbers (1 2 3, or [1, 2, 3]); none or -: standard input");
+  add_texts(decode, "--ids", "these ids: \"1 2 3\" (again for each text)");
   decode->add_flag("--skip-special", flags.skip_special, "leave special tokens out");
+  decode->add_flag("--json", flags.is_json, "print a list of texts, U+FFFD for what is not UTF-8");
 
   CLI::App* inspect =
       app.add_subcommand("inspect", "what a tokenizer is made of, or how it cuts a text");
   add_common(inspect, "show how these files are cut, a line a token; - is standard input");
+  add_texts(inspect, "--text", "show how this text is cut");
   inspect->add_flag("--tokens", flags.list_tokens, "list the vocabulary");
   inspect->add_flag("--special", flags.parse_special,
                     "special tokens in the text become their ids");
   inspect->add_flag("--json", flags.is_json, "print JSON");
+
+  CLI::App* convert = app.add_subcommand("convert", "the same ids in another kind of file");
+  add_tokenizer(convert);
+  convert->add_option("--to", flags.convert_to, "json or tiktoken")
+      ->required()
+      ->check(CLI::IsMember({"json", "tiktoken"}));
+  convert->add_option("--out", flags.out, "the file to write")->required();
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  Status status = train->parsed()    ? RunTrain(flags)
-                  : encode->parsed() ? RunEncode(flags)
-                  : decode->parsed() ? RunDecode(flags)
-                                     : RunInspect(flags);
+  Status status = train->parsed()     ? RunTrain(flags)
+                  : encode->parsed()  ? RunEncode(flags)
+                  : decode->parsed()  ? RunDecode(flags)
+                  : convert->parsed() ? RunConvert(flags)
+                                      : RunInspect(flags);
   if (status.ok() && std::fflush(stdout) != 0) {
     status = ErrnoError(errno, "write to standard output");
   }

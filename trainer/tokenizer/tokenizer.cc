@@ -1,11 +1,13 @@
 #include "trainer/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "trainer/tokenizer/added_tokens.h"
+#include "trainer/tokenizer/byte_alphabet.h"
 #include "trainer/tokenizer/normalizer.h"
 #include "trainer/tokenizer/pretokenizer.h"
 #include "trainer/tokenizer/tokenizer_json.h"
@@ -49,7 +51,15 @@ struct Tokenizer::State {
         matcher(MakeMatcher(parts, normalizer, /*normalized=*/false)),
         normalized_matcher(MakeMatcher(parts, normalizer, /*normalized=*/true)),
         is_special(parts.tokens.size()) {
-    for (const AddedToken& token : parts.added) is_special[token.id] = token.special;
+    for (const AddedToken& token : parts.added) {
+      is_special[token.id] = token.special;
+      if (!token.normalized || normalizer.empty()) continue;
+      std::string text = normalizer.Apply(token.content);
+      if (text == token.content) continue;
+      std::string bytes;
+      if (token.in_vocab && FromAlphabet(text, &bytes)) text = bytes;
+      normalized_content.emplace(token.id, std::move(text));
+    }
   }
 
   // The ids of text that has no added token any more.
@@ -92,6 +102,8 @@ struct Tokenizer::State {
   const AddedTokenMatcher matcher;
   const AddedTokenMatcher normalized_matcher;
   std::vector<bool> is_special;
+  // Of added tokens that the normalizer changes: they are looked for and decoded as that.
+  std::unordered_map<int32_t, std::string> normalized_content;
 };
 
 StatusOr<Tokenizer> Tokenizer::Load(const std::string& path) {
@@ -156,6 +168,10 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) c
 
 std::string_view Tokenizer::TokenBytes(int32_t id) const {
   if (id < 0 || id >= vocab_size()) return {};
+  if (!state_->normalized_content.empty()) {
+    const auto found = state_->normalized_content.find(id);
+    if (found != state_->normalized_content.end()) return found->second;
+  }
   return state_->parts.tokens[id];
 }
 

@@ -70,7 +70,9 @@ class Tokenizer {
   // nothing. Valid UTF-8 only where the ids end on whole characters: StreamingDecoder.
   std::string Decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
-  // The bytes of one id; empty when there is no such id.
+  // The bytes of one id; empty when there is no such id. An added token's are its content, also
+  // where that has letters of the byte alphabet ("café"; Hugging Face takes them for bytes), but
+  // what the normalizer makes of it where it is looked for in normalized text.
   std::string_view TokenBytes(int32_t id) const;
   bool IsSpecial(int32_t id) const;
 

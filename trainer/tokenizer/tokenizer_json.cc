@@ -201,9 +201,7 @@ class Reader {
           raw != raw_tokens_.end() && raw->second == token.content) {
         raw_tokens_.erase(raw);
       }
-      // The same string in the vocabulary is the content itself, not in the byte alphabet.
       token.in_vocab = in_vocab != vocab_.end();
-      if (token.in_vocab) parts_.tokens[token.id].clear();
       added_ids_.emplace(token.content, token.id);
       parts_.added.push_back(std::move(token));
     }

@@ -28,6 +28,8 @@ Status PlaceAddedTokens(TokenizerParts* parts, const std::string& name) {
     const auto id = static_cast<size_t>(added.id);
     if (id >= parts->tokens.size()) parts->tokens.resize(id + 1);
     std::string& bytes = parts->tokens[id];
+    // "é" in the vocabulary is one byte, whoever adds a token of that name.
+    if (added.in_vocab && ToAlphabet(bytes) == added.content) continue;
     if (!bytes.empty() && bytes != added.content) {
       return DataLossError(name, ": id ", added.id, " is \"", ToAlphabet(bytes),
                            "\" in the vocabulary and the added token \"", added.content, "\"");
@@ -110,7 +112,7 @@ void ListWhereIdsWouldMove(TokenizerParts* parts) {
 std::vector<bool> TokenizerParts::IsNeverMerged() const {
   std::vector<bool> never(tokens.size());
   for (const AddedToken& token : added) {
-    never[token.id] = !token.in_vocab || (token.special && token.content.size() > 1);
+    never[token.id] = !token.in_vocab || (token.special && tokens[token.id].size() > 1);
   }
   for (const BpeMerge& merge : merges) {
     never[merge.left] = never[merge.right] = never[merge.result] = false;

@@ -61,4 +61,26 @@ size_t IncompleteUtf8Suffix(std::string_view text) {
   return 0;
 }
 
+std::string ReplaceInvalidUtf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  ForEachUtf8Run(text, [&](std::string_view run, bool is_valid) {
+    if (is_valid) {
+      out += run;
+      return;
+    }
+    while (!run.empty()) {
+      size_t size = 1;
+      // A longer beginning is one of a character whose other bytes could still come.
+      while (size < 3 && size < run.size() &&
+             IncompleteUtf8Suffix(run.substr(0, size + 1)) == size + 1) {
+        ++size;
+      }
+      out += "\uFFFD";
+      run.remove_prefix(size);
+    }
+  });
+  return out;
+}
+
 }  // namespace cria::trainer

@@ -63,6 +63,10 @@ size_t ValidUtf8Prefix(std::string_view text);
 // complete. Bytes that no continuation can make valid are not held.
 size_t IncompleteUtf8Suffix(std::string_view text);
 
+// The text with U+FFFD for what is not valid: one for each maximal beginning of a character, as
+// Unicode advises and as Hugging Face tokenizers decodes.
+std::string ReplaceInvalidUtf8(std::string_view text);
+
 // Calls body(run, is_valid) for the maximal runs of valid characters and of bytes that belong to
 // none, in order.
 template <typename Body>

@@ -217,6 +217,7 @@ TEST(TiktokenTest, DamagedFilesNeverCrash) {
 
 TEST(LoadTokenizerTest, TakesFilesOfBothKindsAndFolders) {
   const std::string dir = JoinPath(std::getenv("TEST_TMPDIR"), "model");
+  ASSERT_TRUE(RemoveAll(dir).ok());
   ASSERT_TRUE(MakeDirs(dir).ok());
   EXPECT_EQ(LoadTokenizer(dir).status().code(), StatusCode::kNotFound);
   const std::string model = JoinPath(dir, "tokenizer.model");
