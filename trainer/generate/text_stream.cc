@@ -3,34 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/tokenizer/utf8.h"
-
 namespace cria::trainer {
-namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-// The bytes at the start of `text`, which is no valid character, that one U+FFFD stands for.
-size_t InvalidLength(std::string_view text) {
-  for (size_t length = std::min<size_t>(3, text.size()); length > 1; --length) {
-    if (IncompleteUtf8Suffix(text.substr(0, length)) == length) return length;
-  }
-  return 1;
-}
-
-}  // namespace
-
-std::string ReplaceInvalidUtf8(std::string_view bytes) {
-  std::string text;
-  while (true) {
-    const size_t valid = ValidUtf8Prefix(bytes);
-    text += bytes.substr(0, valid);
-    bytes.remove_prefix(valid);
-    if (bytes.empty()) return text;
-    text += kReplacement;
-    bytes.remove_prefix(InvalidLength(bytes));
-  }
-}
 
 std::string StopMatcher::Push(std::string_view text) {
   if (stopped_) return {};

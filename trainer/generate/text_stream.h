@@ -26,11 +26,9 @@
 
 #include "trainer/tokenizer/streaming_decoder.h"
 #include "trainer/tokenizer/tokenizer.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace cria::trainer {
-
-// Valid UTF-8 of any bytes, as above.
-std::string ReplaceInvalidUtf8(std::string_view bytes);
 
 // Finds the first of several strings in a text that comes in parts. None may be empty.
 class StopMatcher {
