@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -21,10 +22,10 @@
 #include "model/cpu/cpu_ops.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/train_config.h"
+#include "trainer/generate/run_samples.h"
 #include "trainer/loop/memory.h"
 #include "trainer/loop/peak_flops.h"
 #include "trainer/loop/prepare_job.h"
-#include "trainer/loop/sampler.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/models/model_files.h"
 #include "trainer/models/run_model.h"
@@ -224,17 +225,20 @@ void PrintSummary(const TrainSummary& summary, const JobPlan& plan, const std::s
   std::printf("run: %s, checkpoint: %s\n", out_dir.c_str(), summary.checkpoint_dir.c_str());
 }
 
-void PrintSamples(const TrainConfig& config, const Tokenizer& tokenizer, model::Llama* model) {
+// The run is complete whatever comes of this.
+void PrintSamples(const TrainConfig& config, const Tokenizer& tokenizer,
+                  const std::string& checkpoint_dir, model::Ops* ops) {
   if (config.sample.prompts.empty() || config.sample.tokens == 0) return;
-  Sampler sampler(model, &tokenizer,
-                  {.temperature = config.sample.temperature,
-                   .top_k = config.sample.top_k,
-                   .seed = static_cast<uint64_t>(config.seed),
-                   .max_time = config.train.seq});
+  const RunSampleOptions options = {.prompts = config.sample.prompts,
+                                    .sampling = {.temperature = config.sample.temperature,
+                                                 .top_k = config.sample.top_k,
+                                                 .seed = static_cast<uint64_t>(config.seed)},
+                                    .max_tokens = config.sample.tokens,
+                                    .max_positions = config.train.seq};
+  const auto texts = SampleRun(checkpoint_dir, tokenizer, options, ops);
+  if (!texts.ok()) return LogWarning("no samples: ", Message(texts.status()));
   std::printf("\nsamples (temperature %g):\n", config.sample.temperature);
-  for (const std::string& text : sampler.Continue(config.sample.prompts, config.sample.tokens)) {
-    std::printf("  %s\n", text.c_str());
-  }
+  for (const std::string& text : *texts) std::printf("  %s\n", text.c_str());
 }
 
 // The tokenizer that the data must have been encoded with: that of the model to start from, which a
@@ -290,31 +294,32 @@ Status RunTrain(const Flags& flags) {
               HumanCount(static_cast<double>(data.val.num_tokens())).c_str());
   std::fflush(stdout);
 
-  TrainLoop loop(config, {.out_dir = out_dir,
-                          .ops = ops.get(),
-                          .clock = clock,
-                          .stop = &stop_signals,
-                          .progress = stderr,
-                          .peak_flops = peak});
-  CRIA_RETURN_IF_ERROR(loop.Open(&data.train, &data.val));
+  auto loop = std::make_unique<TrainLoop>(config, TrainLoopOptions{.out_dir = out_dir,
+                                                                   .ops = ops.get(),
+                                                                   .clock = clock,
+                                                                   .stop = &stop_signals,
+                                                                   .progress = stderr,
+                                                                   .peak_flops = peak});
+  CRIA_RETURN_IF_ERROR(loop->Open(&data.train, &data.val));
   if (start != nullptr) {
-    CRIA_RETURN_IF_ERROR(loop.Init(*start->weights));
+    CRIA_RETURN_IF_ERROR(loop->Init(*start->weights));
     LogInfo("starting from the weights of ", config.init);
   }
   if (!checkpoint.empty()) {
-    CRIA_RETURN_IF_ERROR(loop.Resume(checkpoint));
+    CRIA_RETURN_IF_ERROR(loop->Resume(checkpoint));
     LogInfo("going on from ", checkpoint);
   }
   CRIA_RETURN_IF_ERROR(MakeDirs(out_dir));
   if (start != nullptr) CRIA_RETURN_IF_ERROR(SaveGenerationSettings(*start, out_dir));
   CRIA_RETURN_IF_ERROR(data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json")));
-  CRIA_ASSIGN_OR_RETURN(const TrainSummary summary, loop.Run());
+  CRIA_ASSIGN_OR_RETURN(const TrainSummary summary, loop->Run());
   PrintSummary(summary, plan, out_dir);
   if (summary.stopped) {
     std::printf("stopped; go on with: ./cria train --out %s --resume auto\n", out_dir.c_str());
     return OkStatus();
   }
-  PrintSamples(config, data.tokenizer, loop.model());
+  loop.reset();  // its memory is for the samples
+  PrintSamples(config, data.tokenizer, summary.checkpoint_dir, ops.get());
   return OkStatus();
 }
 
