@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -197,9 +196,14 @@ class Printer {
   bool ends_line_ = false;
 };
 
-Status PrintJson(const Json& json) {
-  CRIA_ASSIGN_OR_RETURN(const std::string text, DumpJson(json, 1));
-  std::printf("%s\n", text.c_str());
+// A list, an entry a line.
+Status PrintJson(const Json& list) {
+  std::string text = "[";
+  for (const Json& entry : list) {
+    CRIA_ASSIGN_OR_RETURN(const std::string line, DumpJson(entry));
+    text += StrCat(text.size() > 1 ? ",\n " : "", line);
+  }
+  std::printf("%s]\n", text.c_str());
   return OkStatus();
 }
 
@@ -347,7 +351,7 @@ void AddGenerateOptions(CLI::App* app, Flags* flags) {
   GenerateOptions& generate = flags->generate;
   SamplingOptions& sampling = generate.sampling;
   app->add_option("-n,--max-tokens", generate.max_tokens, "The most tokens a prompt gets")
-      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app->add_option("-t,--temperature", sampling.temperature, "0: always the most likely token")
       ->capture_default_str();

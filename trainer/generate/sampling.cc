@@ -31,9 +31,9 @@ size_t ArgMax(std::span<const float> x) {
   return static_cast<size_t>(std::max_element(x.begin(), x.end()) - x.begin());
 }
 
-// Larger probabilities first, of equal ones the lower id: as a heap's "less".
-bool ComesLater(const TokenSampler::Candidate& a, const TokenSampler::Candidate& b) {
-  return a.probability < b.probability || (a.probability == b.probability && a.id > b.id);
+// Larger probabilities first, of equal ones the lower id.
+bool ComesFirst(const TokenSampler::Candidate& a, const TokenSampler::Candidate& b) {
+  return a.probability > b.probability || (a.probability == b.probability && a.id < b.id);
 }
 
 }  // namespace
@@ -123,16 +123,25 @@ void TokenSampler::KeepTopP(double top_p, double min_p) {
     std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < min_p; });
   }
   if (top_p >= 1) return;
-  // A heap, because the nucleus is small as a rule and a full sort of 128,256 would cost more than
-  // all else.
-  std::make_heap(candidates_.begin(), candidates_.end(), ComesLater);
-  auto end = candidates_.end();
-  double before = 0;  // mass of those taken
-  do {
-    before += candidates_.front().probability;
-    std::pop_heap(candidates_.begin(), end--, ComesLater);
-  } while (end != candidates_.begin() && before < top_p * total);
-  candidates_.erase(candidates_.begin(), end);
+  // Where the descending order reaches the mass, found by halving the part in which it does: 2 n
+  // steps, where sorting 128,256 tokens would cost more than all else.
+  const double wanted = top_p * total;
+  double before = 0;  // mass of [begin, low), less than wanted
+  auto low = candidates_.begin();
+  auto high = candidates_.end();
+  while (high - low > 1) {
+    const auto middle = low + (high - low) / 2;
+    std::nth_element(low, middle, high, ComesFirst);
+    double mass = 0;
+    for (auto c = low; c != middle; ++c) mass += c->probability;
+    if (before + mass >= wanted) {
+      high = middle;
+    } else {
+      before += mass;
+      low = middle;
+    }
+  }
+  candidates_.erase(high, candidates_.end());
   std::sort(candidates_.begin(), candidates_.end(),
             [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
 }
