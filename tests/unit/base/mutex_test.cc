@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace cria {
 namespace {
 
@@ -17,8 +19,10 @@ class Counter {
   }
   // True when the count reached `target` within the deadline.
   bool WaitUntil(int target) {
+    const double deadline_s = RealClock()->MonotonicSeconds() + 100;
     MutexLock lock(&mu_);
-    for (int attempt = 0; attempt < 1000 && count_ < target; ++attempt) {
+    // Every addition wakes this: counting wake-ups would be counting them.
+    while (count_ < target && RealClock()->MonotonicSeconds() < deadline_s) {
       changed_.WaitFor(&mu_, 0.1);
     }
     return count_ == target;
