@@ -1,5 +1,7 @@
 // Hugging Face's tokenizer.json (trainer/tokenizer/tokenizer.h), then text through what it made.
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "trainer/tokenizer/bpe_trainer.h"
@@ -8,14 +10,23 @@
 namespace cria::fuzz {
 namespace {
 
+using trainer::AddedToken;
 using trainer::BpeTrainer;
 using trainer::BpeTrainerOptions;
 using trainer::Tokenizer;
+using trainer::TokenizerParts;
 
 constexpr std::string_view kName = "fuzzed/tokenizer.json";
 constexpr std::string_view kText =
     "In the beginning, 1234 words' worth of text.\r\n\n  \xc3\xa9\xe4\xb8\xad\xff <|end_of_text|> "
     "the";
+
+// True when every text must come back as it was: nothing normalizes, drops or strips any of it.
+bool KeepsText(const TokenizerParts& parts) {
+  const bool strips = std::any_of(parts.added.begin(), parts.added.end(),
+                                  [](const AddedToken& t) { return t.lstrip || t.rstrip; });
+  return parts.normalizer.empty() && parts.pre_tokenizer.empty() && !parts.MissingByte() && !strips;
+}
 
 Status Read(std::string_view input) {
   const StatusOr<Tokenizer> tokenizer = Tokenizer::FromJson(input, std::string(kName));
@@ -24,7 +35,7 @@ Status Read(std::string_view input) {
     std::vector<int32_t> ids;
     tokenizer->Encode(kText, {.parse_special = special}, &ids);
     for (const int32_t id : ids) CRIA_CHECK(id >= 0 && id < tokenizer->vocab_size(), id);
-    if (!special) CRIA_CHECK(tokenizer->Decode(ids) == kText);
+    if (!special && KeepsText(tokenizer->parts())) CRIA_CHECK(tokenizer->Decode(ids) == kText);
   }
   std::vector<int32_t> with_template;
   tokenizer->Encode("a", {.add_template = true}, &with_template);
