@@ -16,8 +16,8 @@ StatusOr<ModelFiles> OpenModel(const std::string& path) {
                                 ": a file, but none of GGUF; a model of another format is a "
                                 "folder");
   }
-  if (LooksLikeRun(path)) return OpenRunModel(path);
   if (LooksLikeHfModel(path)) return OpenHfModel(path);
+  if (LooksLikeRun(path)) return OpenRunModel(path);
   if (LooksLikeMetaModel(path)) return OpenMetaModel(path, {});
   return NotFoundError(
       path,
