@@ -94,6 +94,10 @@ TEST(EvalCommandTest, TextIsEvaluatedAsPreparedDataOfTheSameTextIs) {
   const std::string path = FileOf("a.txt", text);
   const Json json = EvalJson({TheRun(), "--text", path});
   EXPECT_EQ(json["bytes"], text.size());
+  const Ended piped = RunProcess(
+      {"/bin/sh", "-c", StrCat("cat '", path, "' | ", kEval, " '", TheRun(), "' --text - --json")});
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  EXPECT_EQ(ParseJson(piped.out, "piped")->at("loss"), json["loss"]);
   const std::string jsonl = FileOf("a.jsonl", "{\"body\": " + Json(text).dump() + "}\n");
   const Json same = EvalJson({TheRun(), "--text", jsonl, "--field", "body"});
   EXPECT_EQ(same["loss"], json["loss"]);

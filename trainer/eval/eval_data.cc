@@ -1,5 +1,6 @@
 #include "trainer/eval/eval_data.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "base/file.h"
@@ -67,6 +68,8 @@ StatusOr<EvalData> OpenText(const EvalDataOptions& options, const ModelFiles& mo
   text.source.field = options.field;
   text.source.split_on = options.split_on;
   text.source.stop = options.stop;
+  const char* temporary = std::getenv("TMPDIR");
+  text.source.spool_dir = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
   text.tokens_max = options.tokens_max;
   std::optional<int32_t> bos = model.bos_id ? model.bos_id : data.tokenizer->bos_id();
   if (options.no_bos) bos.reset();
