@@ -147,6 +147,22 @@ TEST(StreamingDecoderTest, GivesAnIncompleteCharacterOnlyAtTheEnd) {
   EXPECT_EQ(decoder.Finish(), "");
 }
 
+// What is given out in steps is what one replacement of the whole text gives.
+TEST(StreamingDecoderTest, ReplacesInvalidBytesAsTheWholeTextWould) {
+  const Tokenizer& tokenizer = SmallTokenizer();
+  for (uint64_t i = 0; i < 500; ++i) {
+    const std::string bytes = RandomBytes(8, i, 60) + RandomText(8, i, 10) + "\xE4\xB8";
+    StreamingDecoder decoder(&tokenizer, /*skip_special=*/false, /*replace_invalid=*/true);
+    std::string got;
+    for (const int32_t id : Encode(tokenizer, bytes)) {
+      const std::string part = decoder.Push(id);
+      ASSERT_EQ(ValidUtf8Prefix(part), part.size()) << i;
+      got += part;
+    }
+    ASSERT_EQ(got + decoder.Finish(), ReplaceInvalidUtf8(bytes)) << i;
+  }
+}
+
 TEST(StreamingDecoderTest, LeavesOutSpecialTokensOnRequest) {
   StreamingDecoder decoder(&SmallTokenizer(), /*skip_special=*/true);
   EXPECT_EQ(decoder.Push(*SmallTokenizer().eos_id()), "");

@@ -80,6 +80,24 @@ TEST(Utf8Test, HoldsBackExactlyWhatMoreBytesCouldComplete) {
   }
 }
 
+// The cases of Unicode's table 3-8, and what Rust's from_utf8_lossy gives.
+TEST(Utf8Test, ReplacesEachMaximalBeginningByOneCharacter) {
+  const std::string r = "\uFFFD";
+  EXPECT_EQ(ReplaceInvalidUtf8(""), "");
+  EXPECT_EQ(ReplaceInvalidUtf8("aé中😀"), "aé中😀");
+  EXPECT_EQ(ReplaceInvalidUtf8("a\x80z"), "a" + r + "z");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xF0\x9F\x98"), r);
+  EXPECT_EQ(ReplaceInvalidUtf8("\xF0\x9F\x98z"), r + "z");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xE4\xB8\xE4\xB8\xAD"), r + "中");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"),
+            r + r + r + r + r + r + r + r + "A");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"),
+            r + r + r + r + r + r + r + r + "A");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"),
+            r + r + r + r + r + "A" + r + r + "B");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), r + r + r + r + "A");
+}
+
 TEST(Utf8Test, RunsAreMaximalAndLoseNothing) {
   const std::string text = "ab\xFF\xFE\xE4é\x80";
   std::vector<std::pair<std::string, bool>> runs;
