@@ -35,7 +35,7 @@ Status CheckKeys(const Json& json, const std::string& where) {
   if (!json.is_object()) return InvalidArgumentError(where, ": want an object");
   for (const auto& [key, value] : json.items()) {
     const bool known = std::any_of(std::begin(kKnownKeys), std::end(kKnownKeys),
-                                   [&](const char* k) { return key == k; });
+                                   [&key = key](const char* k) { return key == k; });
     if (known || value.is_null()) continue;
     const std::string shown = value.dump(-1, ' ', true, Json::error_handler_t::replace);
     return InvalidArgumentError(where, ": ", key.substr(0, 80), ": ", shown.substr(0, 80),
