@@ -45,7 +45,12 @@ MemoryBaseline::MemoryBaseline(Clock* clock)
 MemoryRates MemoryBaseline::Run(int num_threads) {
   const int before = NumThreads();
   SetNumThreads(num_threads);
-  const double read_s = Seconds(clock_, [&](int64_t begin) { c_[begin] += Sum(&b_[begin]); });
+  // A bound for others: the best of a few passes.
+  double read_s = 0;
+  for (int pass = 0; pass < 4; ++pass) {
+    const double seconds = Seconds(clock_, [&](int64_t begin) { c_[begin] += Sum(&b_[begin]); });
+    if (pass == 0 || seconds < read_s) read_s = seconds;
+  }
   const double copy_s = Seconds(clock_, [&](int64_t begin) {
     std::memcpy(a_.data() + begin, b_.data() + begin, kFloatsPerItem * sizeof(float));
   });

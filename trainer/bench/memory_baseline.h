@@ -16,7 +16,7 @@ namespace cria::trainer {
 
 // GB/s, every byte read and every byte written counted once.
 struct MemoryRates {
-  double read = 0;   // a sum
+  double read = 0;   // a sum, the best of four
   double copy = 0;   // memcpy
   double triad = 0;  // a = b + s * c (McCalpin's STREAM)
 };
