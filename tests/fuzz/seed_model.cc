@@ -229,10 +229,16 @@ void UseModel(const trainer::ModelFiles& files) {
 
 std::string FolderWith(const std::map<std::string, std::string>& seed, const std::string& dir,
                        std::string_view name, std::string_view bytes) {
+  // What is there already is not written again: nine of ten files.
+  static auto* const on_disk = new std::map<std::string, std::string>();
   CRIA_CHECK(MakeDirs(JoinPath(ScratchDir(), dir)).ok());
   for (const auto& [file, content] : seed) {
-    const bool is_replaced = file == name;
-    ScratchFile(JoinPath(dir, file), is_replaced ? bytes : std::string_view(content));
+    const std::string path = JoinPath(dir, file);
+    const std::string_view wanted = file == name ? bytes : std::string_view(content);
+    const auto [there, is_new] = on_disk->try_emplace(path);
+    if (!is_new && there->second == wanted) continue;
+    ScratchFile(path, wanted);
+    there->second = std::string(wanted);
   }
   return JoinPath(ScratchDir(), dir);
 }

@@ -198,8 +198,11 @@ StatusOr<TrainConfig> LoadTrainConfig(const std::string& file,
   if (job.Has("model.preset")) {
     CRIA_ASSIGN_OR_RETURN(const std::string preset, job.GetString("model.preset"));
     if (!preset.empty()) {
-      CRIA_ASSIGN_OR_RETURN(const std::string preset_path, FindConfig("models", preset));
-      CRIA_ASSIGN_OR_RETURN(const ConfigFile preset_file, ConfigFile::FromFile(preset_path));
+      const StatusOr<std::string> preset_path = FindConfig("models", preset);
+      if (!preset_path.ok()) {
+        return Annotate(preset_path.status(), StrCat(path, ": model.preset"));
+      }
+      CRIA_ASSIGN_OR_RETURN(const ConfigFile preset_file, ConfigFile::FromFile(*preset_path));
       CRIA_RETURN_IF_ERROR(
           preset_file.Read([&](ConfigVisitor& v) { VisitModel(v, &config.model); }));
     }

@@ -69,8 +69,10 @@ TEST_F(TrainConfigTest, AMissingFileIsNamedWithWhatWasTried) {
   EXPECT_EQ(config.status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Message(config.status()),
             "config 'no_such_job': no such file, and no configs/jobs/no_such_job.yaml");
-  EXPECT_EQ(Message(LoadTrainConfig(Write("model: {preset: huge}\n"), {}).status()),
-            "config 'huge': no such file, and no configs/models/huge.yaml");
+  const std::string job = Write("model: {preset: huge}\n");
+  EXPECT_EQ(Message(LoadTrainConfig(job, {}).status()),
+            StrCat(job, ": model.preset: config 'huge': no such file, and no ",
+                   "configs/models/huge.yaml"));
 }
 
 TEST_F(TrainConfigTest, APresetGivesDefaultsThatTheFileAndTheFlagsOverride) {
