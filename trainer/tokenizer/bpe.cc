@@ -127,31 +127,33 @@ void Bpe::EncodeUncached(std::string_view piece, IdSink* sink) const {
   }
 }
 
-size_t Bpe::ByteTokens(std::string_view piece, int32_t* ids) const {
-  if (!has_all_bytes_) return KnownByteTokens(piece, ids);
-  for (size_t i = 0; i < piece.size(); ++i) ids[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
-  return piece.size();
-}
-
-size_t Bpe::KnownByteTokens(std::string_view piece, int32_t* ids) const {
-  size_t n = 0;
+std::vector<int32_t> Bpe::KnownByteTokens(std::string_view piece) const {
+  std::vector<int32_t> ids;
+  ids.reserve(piece.size());
   bool after_unknown = false;
   for (const char c : piece) {
     const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
     if (id >= 0) {
-      ids[n++] = id;
+      ids.push_back(id);
     } else if (unknown_.id >= 0 && !(unknown_.fuse && after_unknown)) {
-      ids[n++] = unknown_.id;
+      ids.push_back(unknown_.id);
     }
     after_unknown = id < 0;
   }
-  return n;
+  return ids;
 }
 
 void Bpe::MergeShort(std::string_view piece, IdSink* sink) const {
   int32_t ids[kShortPiece];
   const Pair* merges[kShortPiece];  // merges[i]: of ids[i] and ids[i + 1]
-  size_t n = ByteTokens(piece, ids);
+  size_t n = piece.size();
+  if (has_all_bytes_) [[likely]] {
+    for (size_t i = 0; i < n; ++i) ids[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
+  } else {
+    const std::vector<int32_t> known = KnownByteTokens(piece);
+    n = known.size();
+    std::copy(known.begin(), known.end(), ids);
+  }
   for (size_t i = 0; i + 1 < n; ++i) merges[i] = FindPair(ids[i], ids[i + 1]);
   while (n > 1) {
     size_t best = n;
@@ -179,8 +181,8 @@ void Bpe::MergeShort(std::string_view piece, IdSink* sink) const {
 void Bpe::MergeLong(std::string_view piece, IdSink* sink) const {
   CRIA_CHECK(piece.size() < uint64_t{1} << 31, "a piece of ", piece.size(), " bytes");
   constexpr int32_t kGone = -1;
-  std::vector<int32_t> id(piece.size());
-  const auto n = static_cast<uint32_t>(ByteTokens(piece, id.data()));
+  std::vector<int32_t> id = KnownByteTokens(piece);
+  const auto n = static_cast<uint32_t>(id.size());
   std::vector<uint32_t> previous(n), next(n);
   for (uint32_t i = 0; i < n; ++i) {
     previous[i] = i - 1;  // of the first: beyond n

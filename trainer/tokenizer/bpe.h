@@ -88,8 +88,10 @@ class Bpe {
   Bpe& operator=(const Bpe&) = delete;
 
   // Appends the piece's ids. `text_end`: up to where the bytes after the piece may be read, at
-  // least the piece's own end; sixteen readable bytes make the short path faster.
-  void EncodePiece(std::string_view piece, const char* text_end, IdSink* sink) const {
+  // least the piece's own end; sixteen readable bytes make the short path faster. Inlined into each
+  // loop over pieces, as the hot loop needs it.
+  [[gnu::always_inline]] void EncodePiece(std::string_view piece, const char* text_end,
+                                          IdSink* sink) const {
     if (piece.size() > kCachedBytes) {
       EncodeUncached(piece, sink);
       return;
@@ -158,9 +160,8 @@ class Bpe {
   static CacheEntry* ThreadCache();
   bool Fill(std::string_view piece, const Key& key, CacheEntry* entry) const;
 
-  // The tokens of the piece's bytes, before any merge. ids: room for piece.size(). Their number.
-  size_t ByteTokens(std::string_view piece, int32_t* ids) const;
-  size_t KnownByteTokens(std::string_view piece, int32_t* ids) const;
+  // The tokens of the piece's bytes, before any merge; bytes without one as `unknown_` says.
+  std::vector<int32_t> KnownByteTokens(std::string_view piece) const;
   // The merge of two neighbours, nullptr when there is none.
   const Pair* FindPair(int32_t left, int32_t right) const;
   void MergeShort(std::string_view piece, IdSink* sink) const;

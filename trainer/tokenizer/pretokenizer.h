@@ -45,10 +45,16 @@ class Pretokenizer {
 
   template <typename Emit>
   void ForEachPiece(std::string_view text, Emit&& emit) const {
-    if (!PiecesLieInText()) {
+    if (PiecesLieInText()) {
+      ForEachPieceInText(text, emit);
+    } else {
       ForEachStepPiece(text, emit);
-      return;
     }
+  }
+
+  // The same where PiecesLieInText(), and where it does not hold: for the hot loop of encoding.
+  template <typename Emit>
+  void ForEachPieceInText(std::string_view text, Emit&& emit) const {
     ForEachUtf8Run(text, [&](std::string_view run, bool is_valid) {
       if (!is_valid) {
         emit(run);
@@ -59,6 +65,9 @@ class Pretokenizer {
       }
     });
   }
+
+  void ForEachStepPiece(std::string_view text,
+                        const std::function<void(std::string_view)>& emit) const;
 
   bool PiecesLieInText() const { return steps_.empty(); }
 
@@ -77,8 +86,6 @@ class Pretokenizer {
   };
 
   std::vector<std::string_view> SplitByPatterns(std::string_view run) const;
-  void ForEachStepPiece(std::string_view text,
-                        const std::function<void(std::string_view)>& emit) const;
   void SplitRunBySteps(std::string_view run, bool is_first,
                        const std::function<void(std::string_view)>& emit) const;
 

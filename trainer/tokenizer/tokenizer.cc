@@ -64,13 +64,15 @@ struct Tokenizer::State {
 
   // The ids of text that has no added token any more.
   void EncodePlain(std::string_view text, IdSink* sink) const {
-    if (pretokenizer.PiecesLieInText()) {
+    if (pretokenizer.PiecesLieInText()) [[likely]] {
       const char* const text_end = text.data() + text.size();
-      pretokenizer.ForEachPiece(
-          text, [&](std::string_view piece) { bpe.EncodePiece(piece, text_end, sink); });
+      // Inlined, or a call for each piece costs 7 % of encoding English.
+      pretokenizer.ForEachPieceInText(
+          text, [ this, text_end, sink ](std::string_view piece)
+                    __attribute__((always_inline)) { bpe.EncodePiece(piece, text_end, sink); });
       return;
     }
-    pretokenizer.ForEachPiece(text, [&](std::string_view piece) {
+    pretokenizer.ForEachStepPiece(text, [&](std::string_view piece) {
       bpe.EncodePiece(piece, piece.data() + piece.size(), sink);
     });
   }
