@@ -30,7 +30,9 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 
 cc_library(
     name = "{name}",
+    hdrs = glob(["include*/**/*.h"]),
     defines = {defines},
+    includes = {includes},
     linkopts = {linkopts},
     visibility = ["//visibility:public"],
 )
@@ -46,13 +48,23 @@ def _pkg_config_library_impl(ctx):
         ))
     linkopts = []
     defines = []
+    includes = []
     for flag in [f for f in result.stdout.replace("\n", " ").split(" ") if f]:
         if flag.startswith("-D"):
             defines.append(flag[2:])
+        elif flag.startswith("-I") and not flag.startswith("-I/usr/include"):
+            # Bazel takes folders of the repository alone, so such a folder is linked into it.
+            includes.append("include" + str(len(includes)))
+            ctx.symlink(flag[2:], includes[-1])
         elif flag.startswith("-l") or flag.startswith("-L") or flag.startswith("-Wl,") or flag == "-pthread":
             if flag not in linkopts:
                 linkopts.append(flag)
-    ctx.file("BUILD", _BUILD.format(name = ctx.name, defines = defines, linkopts = linkopts))
+    ctx.file("BUILD", _BUILD.format(
+        name = ctx.name,
+        defines = defines,
+        includes = includes,
+        linkopts = linkopts,
+    ))
 
 pkg_config_library = repository_rule(
     doc = "One cc_library from pkg-config's answer, each link flag once. Label: @name.",
@@ -70,7 +82,12 @@ def _system_library_impl(ctx):
         header = ctx.path("/usr/include/" + ctx.attr.header)
         if not header.exists:
             fail("%s is missing: apt-get install %s (or run tools/setup.sh)" % (header, ctx.attr.apt))
-    ctx.file("BUILD", _BUILD.format(name = ctx.name, defines = [], linkopts = ctx.attr.linkopts))
+    ctx.file("BUILD", _BUILD.format(
+        name = ctx.name,
+        defines = [],
+        includes = [],
+        linkopts = ctx.attr.linkopts,
+    ))
 
 system_library = repository_rule(
     doc = "One cc_library for a package that has no pkg-config file. Label: @name.",

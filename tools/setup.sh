@@ -12,6 +12,9 @@ PACKAGES=(
   # The libraries (WORKSPACE declares them).
   libabsl-dev libbenchmark-dev libcli11-dev libdnnl-dev libgtest-dev libpcre2-dev libspdlog-dev
   libxxhash-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev
+  # The collectives: an MPI backend and gloo, which the benchmark compares with; network namespaces
+  # play hosts in tests.
+  iproute2 libgloo-dev libopenmpi-dev openmpi-bin
   # The embedded corpus of `cria train`.
   bible-kjv
 )
