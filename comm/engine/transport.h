@@ -34,12 +34,12 @@ namespace cria::comm {
 
 // Which group a transport serves. Ranks below are those of the group.
 struct GroupInfo {
-  std::string name;
+  std::string name = {};
   uint64_t id = 0;  // the same on all ranks that agree on the name, the list and the parent
   int rank = 0;
-  std::vector<int> world_ranks;  // by rank of the group
+  std::vector<int> world_ranks = {};  // by rank of the group
   // Those that this transport connects: for shm the ranks on this host, in rank order; for tcp all.
-  std::vector<int> local_ranks;
+  std::vector<int> local_ranks = {};
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 };
