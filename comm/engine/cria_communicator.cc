@@ -258,7 +258,8 @@ OperationContext CriaCommunicator::ContextOf(Call& call, const Plan& plan) const
                            .signature = SignatureOf(call),
                            .plan = &plan,
                            .deadline_s = call.deadline_s,
-                           .timeout_s = call.timeout_s};
+                           .timeout_s = call.timeout_s,
+                           .on_step = job_->step_hook ? &job_->step_hook : nullptr};
   context.signature.plan_digest = plan.digest;
   context.signature.algorithm = plan.algorithm;
   return context;
@@ -361,7 +362,8 @@ Status CriaCommunicator::RunTransfers(const Call& call) {
   const OperationContext context{.operation = &call.operation,
                                  .signature = SignatureOf(call),
                                  .deadline_s = call.deadline_s,
-                                 .timeout_s = call.timeout_s};
+                                 .timeout_s = call.timeout_s,
+                                 .on_step = job_->step_hook ? &job_->step_hook : nullptr};
   // Shared memory first, on every rank: those transfers wait for nothing that comes after them.
   for (const LinkKind link : {LinkKind::kShm, LinkKind::kTcp}) {
     const auto reached = [this, link](const Transfer& transfer) {

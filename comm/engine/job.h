@@ -9,6 +9,7 @@
 
 #include "comm/engine/fork_guard.h"
 #include "comm/engine/rank_map.h"
+#include "comm/engine/transport.h"
 #include "comm/plan/group_topology.h"
 #include "comm/plan/planner.h"
 #include "comm/shm/shm_domain.h"
@@ -25,6 +26,7 @@ struct Job {
   bool tcp_only = false;
   AlgorithmOverrides algorithms = {};
   debug::Observer* observer = nullptr;
+  StepHook step_hook = nullptr;
   std::unique_ptr<ShmDomain> shm = nullptr;
   std::unique_ptr<TcpDomain> tcp = nullptr;
   ForkGuard fork_guard = {};

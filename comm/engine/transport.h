@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,6 +69,10 @@ bool Agree(const Signature& a, const Signature& b);
 CommError MismatchError(const GroupInfo& group, const Signature& self, int other,
                         const Signature& theirs);
 
+// Called at each step inside a Run or an Exchange: "enter", "round", "message", "leave". Tests stop
+// or kill ranks there; nobody else sets it.
+using StepHook = std::function<void(const char* step)>;
+
 struct OperationContext {
   const Operation* operation = nullptr;
   Signature signature = {};
@@ -76,6 +81,11 @@ struct OperationContext {
   std::byte* slots[3] = {nullptr, nullptr, nullptr};
   double deadline_s = 0;  // steady clock (MonotonicSeconds)
   double timeout_s = 0;   // what the deadline was made of, for messages
+  const StepHook* on_step = nullptr;
+
+  void Step(const char* step) const {
+    if (on_step != nullptr) (*on_step)(step);
+  }
 };
 
 // Bytes of an element of a slot under this plan: scratch of a reduction holds AccumulateType.

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "comm/api/communicator.h"
+#include "comm/engine/transport.h"
 #include "comm/plan/group_topology.h"
 #include "comm/plan/planner.h"
 #include "comm/rendezvous/rank_environment.h"
@@ -42,6 +43,7 @@ struct WorldOptions {
   // Overrides HostIdentity(), so that one machine can play several.
   std::string host = {};
   debug::Observer* observer = nullptr;  // may be null; outlives the communicators
+  StepHook step_hook = nullptr;         // for tests (engine/transport.h)
 };
 
 // The options with what the environment says: CRIA_COMM_ALGO, CRIA_COMM_TRANSPORT (auto, tcp),
