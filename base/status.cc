@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "absl/strings/cord.h"
+
 namespace cria {
 namespace {
 
@@ -51,7 +53,11 @@ std::string Message(const Status& status) {
 
 Status Annotate(const Status& status, const std::string& context) {
   if (status.ok()) return status;
-  return Status(status.code(), StrCat(context, ": ", Message(status)));
+  Status annotated(status.code(), StrCat(context, ": ", Message(status)));
+  status.ForEachPayload([&annotated](absl::string_view url, const absl::Cord& payload) {
+    annotated.SetPayload(url, payload);
+  });
+  return annotated;
 }
 
 int ExitCode(const Status& status) {
