@@ -1,0 +1,146 @@
+#include "tests/support/comm_ranks.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+namespace cria {
+namespace {
+
+comm::WorldOptions OptionsOf(const RankOptions& options, int rank, int port) {
+  comm::WorldOptions world;
+  world.environment = {.rank = rank,
+                       .world_size = options.ranks,
+                       .local_rank = rank,
+                       .local_size = options.ranks,
+                       .master_address = "127.0.0.1",
+                       .master_port = port,
+                       .source = "test"};
+  world.timeout_s = options.timeout_s;
+  world.rendezvous_timeout_s = 60;
+  world.transport = options.transport;
+  world.algorithms = options.algorithms;
+  world.observer = options.observer;
+  if (options.step_hook) world.step_hook = options.step_hook(rank);
+  if (!options.host_of_rank.empty()) {
+    world.host = StrCat("host", options.host_of_rank[static_cast<size_t>(rank)], "-", port);
+  }
+  if (options.adjust) options.adjust(rank, &world);
+  return world;
+}
+
+// Everything that comes until the writers are gone or the time is over.
+std::string ReadUntilEnd(int fd, double deadline_s) {
+  std::string text;
+  std::array<char, 4096> piece;
+  while (true) {
+    const double left = deadline_s - RealClock()->MonotonicSeconds();
+    pollfd ready = {.fd = fd, .events = POLLIN, .revents = 0};
+    if (left <= 0 || poll(&ready, 1, static_cast<int>(left * 1000) + 1) <= 0) return text;
+    const ssize_t size = read(fd, piece.data(), piece.size());
+    if (size <= 0) return text;
+    text.append(piece.data(), static_cast<size_t>(size));
+  }
+}
+
+void WriteAll(int fd, const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t size = write(fd, text.data() + done, text.size() - done);
+    if (size <= 0) return;
+    done += static_cast<size_t>(size);
+  }
+}
+
+// The life of one rank's process; never returns.
+[[noreturn]] void BeRank(const comm::WorldOptions& options, int fd,
+                         const std::function<std::string(comm::Communicator& world)>& body) {
+  std::string report;
+  {
+    auto world = comm::JoinWorld(options);
+    report = world.ok() ? body(**world) : StrCat("join: ", Message(world.status()));
+  }
+  WriteAll(fd, StrCat("report:", report));
+  _exit(0);
+}
+
+}  // namespace
+
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CRIA_CHECK(fd >= 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  CRIA_CHECK(bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
+  CRIA_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+void RunRankThreads(const RankOptions& options,
+                    const std::function<void(comm::Communicator& world)>& body) {
+  const int port = FreePort();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    threads.emplace_back([&options, &body, rank, port] {
+      auto world = comm::JoinWorld(OptionsOf(options, rank, port));
+      ASSERT_TRUE(world.ok()) << Message(world.status());
+      body(**world);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<RankOutcome> RunRankProcesses(
+    const RankOptions& options, const std::function<std::string(comm::Communicator& world)>& body,
+    const std::function<void(const std::vector<int>& pids)>& meanwhile, double limit_s) {
+  const int port = FreePort();
+  const double deadline_s = RealClock()->MonotonicSeconds() + limit_s;
+  std::vector<int> pids, fds;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    std::array<int, 2> ends;
+    CRIA_CHECK(pipe2(ends.data(), O_CLOEXEC) == 0);
+    const pid_t pid = fork();
+    CRIA_CHECK(pid >= 0);
+    if (pid == 0) {
+      for (const int fd : fds) close(fd);
+      close(ends[0]);
+      BeRank(OptionsOf(options, rank, port), ends[1], body);
+    }
+    close(ends[1]);
+    fds.push_back(ends[0]);
+    pids.push_back(pid);
+  }
+  if (meanwhile) meanwhile(pids);
+  std::vector<RankOutcome> outcomes(pids.size());
+  for (size_t i = 0; i < pids.size(); ++i) {
+    const std::string text = ReadUntilEnd(fds[i], deadline_s);
+    outcomes[i].reported = text.rfind("report:", 0) == 0;
+    if (outcomes[i].reported) outcomes[i].report = text.substr(7);
+    close(fds[i]);
+  }
+  for (size_t i = 0; i < pids.size(); ++i) {
+    if (!outcomes[i].reported) kill(pids[i], SIGKILL);  // dead, stopped or hung
+    int status = 0;
+    waitpid(pids[i], &status, 0);
+    if (WIFSIGNALED(status)) outcomes[i].signal = WTERMSIG(status);
+  }
+  return outcomes;
+}
+
+}  // namespace cria
