@@ -6,14 +6,18 @@
 //
 // The choice is a pure function of (topology, group, kind, bytes, dtype, overrides): no clock, no
 // measurement, no rank, so that all ranks choose alike, and the same in each run.
-// Thread-safe. Errors: InvalidArgument for an override that this operation cannot follow.
+//
+// A barrier is planned as an all_reduce of one uint8 by max, so that every result depends on every
+// rank: the plan's kind is all_reduce, and the caller gives one byte of input and one of output.
+// all_to_all_v, whose counts differ by rank, has a builder of its own (algorithms/pairwise.h);
+// send, recv and group have no plan. Thread-safe. Errors: InvalidArgument for an override that this
+// operation cannot follow.
 
 #ifndef CRIA_COMM_PLAN_PLANNER_H_
 #define CRIA_COMM_PLAN_PLANNER_H_
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -21,24 +25,9 @@
 #include "comm/api/types.h"
 #include "comm/plan/group_topology.h"
 #include "comm/plan/plan.h"
+#include "comm/plan/plan_request.h"
 
 namespace cria::comm {
-
-struct PlanRequest {
-  OpKind kind = OpKind::kAllReduce;
-  DataType dtype = DataType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kSum;
-  int64_t count = 0;  // as in operation.h; 0 for the V kinds
-  int root = 0;
-  // all_gather_v and reduce_scatter_v: elements and place of each rank's part, the same on all
-  // ranks.
-  std::span<const int64_t> counts = {};
-  std::span<const int64_t> displacements = {};  // of the whole buffer; empty: one after another
-  const GroupTopology* topology = nullptr;
-  int rank = 0;  // whose view
-  // True: every byte goes over TCP, also inside a host (tests, CRIA_COMM_TRANSPORT=tcp).
-  bool tcp_only = false;
-};
 
 // By kind: "all_reduce:ring;broadcast:double_tree". CRIA_COMM_ALGO has this form; "" is none.
 using AlgorithmOverrides = std::map<OpKind, Algorithm>;

@@ -1,0 +1,54 @@
+// Pairwise: data that only moves, one part for each pair of ranks.
+//
+//   all_to_all, 4 ranks, round d: rank r sends to r+d and receives from r-d
+//     d=1   0->1 1->2 2->3 3->0      each rank sends to one and receives from one: no rank is
+//     d=2   0->2 1->3 2->0 3->1      flooded while others wait (incast)
+//     d=3   0->3 1->0 2->1 3->2
+//
+// Three schedules of the same transfers (`Schedule`): pairwise, n-1 rounds as above; flat, all in
+// one round (fewest waits, for few ranks or small parts); hierarchical, the partners on this host
+// in one round of shared memory, then the others in one round of TCP. gather and scatter are the
+// rows and columns of the root. all_to_all: (n-1)/n * bytes sent by each rank, in any schedule. In
+// place: one more round before, which moves the input aside into scratch (n-1 parts); the part that
+// a rank sends to itself stays. Source: Thakur, Rabenseifner, Gropp, "Optimization of collective
+// communication operations in MPICH", IJHPCA 2005.
+
+#ifndef CRIA_COMM_ALGORITHMS_PAIRWISE_H_
+#define CRIA_COMM_ALGORITHMS_PAIRWISE_H_
+
+#include <cstdint>
+#include <span>
+
+#include "comm/algorithms/collective.h"
+
+namespace cria::comm {
+
+enum class Schedule : uint8_t { kFlat, kPairwise, kHierarchical };
+
+// kind: all_to_all (part i of the input goes to position i), gather, scatter. host_of_rank is for
+// kHierarchical alone.
+void BuildTransfers(const Collective& collective, Schedule schedule, bool in_place,
+                    std::span<const int> host_of_rank, PlanBuilder* builder);
+
+// all_to_all_v, whose counts each rank knows but for itself: the engine exchanges what is needed
+// and asks for this rank's plan. One round; on several hosts one of shared memory and one of TCP.
+struct AllToAllVRequest {
+  DataType dtype = DataType::kFloat32;
+  int rank = 0;
+  std::span<const int64_t> send_counts = {};
+  std::span<const int64_t> send_displacements = {};  // empty: one after another
+  std::span<const int64_t> recv_counts = {};
+  std::span<const int64_t> recv_displacements = {};  // empty: one after another
+  // Where in each rank's input the part for this rank starts. Shared memory reads there.
+  std::span<const int64_t> source_displacements = {};
+  std::span<const int> host_of_rank = {};
+  bool tcp_only = false;
+};
+
+// The digest is of kind, type and group alone: that the counts of a pair match is the engine's to
+// check, before.
+Plan BuildAllToAllV(const AllToAllVRequest& request);
+
+}  // namespace cria::comm
+
+#endif  // CRIA_COMM_ALGORITHMS_PAIRWISE_H_
