@@ -42,17 +42,34 @@ comm::WorldOptions OptionsOf(const RankOptions& options, int rank, int port) {
   return world;
 }
 
-// Everything that comes until the writers are gone or the time is over.
-std::string ReadUntilEnd(int fd, double deadline_s) {
+// What a process wrote before it ended: a report fits the pipe.
+std::string ReadAll(int fd) {
   std::string text;
   std::array<char, 4096> piece;
   while (true) {
-    const double left = deadline_s - RealClock()->MonotonicSeconds();
-    pollfd ready = {.fd = fd, .events = POLLIN, .revents = 0};
-    if (left <= 0 || poll(&ready, 1, static_cast<int>(left * 1000) + 1) <= 0) return text;
     const ssize_t size = read(fd, piece.data(), piece.size());
     if (size <= 0) return text;
     text.append(piece.data(), static_cast<size_t>(size));
+  }
+}
+
+enum class ProcessState { kRuns, kStopped, kOver };
+
+// Without taking the news away: a stopped process is one until it is killed.
+ProcessState StateOf(int pid) {
+  siginfo_t info = {};
+  constexpr int kOptions = WEXITED | WSTOPPED | WNOHANG | WNOWAIT;
+  CRIA_CHECK(waitid(P_PID, static_cast<id_t>(pid), &info, kOptions) == 0);
+  if (info.si_pid == 0) return ProcessState::kRuns;
+  return info.si_code == CLD_STOPPED ? ProcessState::kStopped : ProcessState::kOver;
+}
+
+// Until each process is over or stopped, or the time is over.
+void WaitForAll(const std::vector<int>& pids, double deadline_s) {
+  for (const int pid : pids) {
+    while (StateOf(pid) == ProcessState::kRuns && RealClock()->MonotonicSeconds() < deadline_s) {
+      poll(nullptr, 0, 2);
+    }
   }
 }
 
@@ -114,7 +131,7 @@ std::vector<RankOutcome> RunRankProcesses(
   std::vector<int> pids, fds;
   for (int rank = 0; rank < options.ranks; ++rank) {
     std::array<int, 2> ends;
-    CRIA_CHECK(pipe2(ends.data(), O_CLOEXEC) == 0);
+    CRIA_CHECK(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0);
     const pid_t pid = fork();
     CRIA_CHECK(pid >= 0);
     if (pid == 0) {
@@ -127,18 +144,17 @@ std::vector<RankOutcome> RunRankProcesses(
     pids.push_back(pid);
   }
   if (meanwhile) meanwhile(pids);
+  WaitForAll(pids, deadline_s);
   std::vector<RankOutcome> outcomes(pids.size());
   for (size_t i = 0; i < pids.size(); ++i) {
-    const std::string text = ReadUntilEnd(fds[i], deadline_s);
-    outcomes[i].reported = text.rfind("report:", 0) == 0;
-    if (outcomes[i].reported) outcomes[i].report = text.substr(7);
-    close(fds[i]);
-  }
-  for (size_t i = 0; i < pids.size(); ++i) {
-    if (!outcomes[i].reported) kill(pids[i], SIGKILL);  // dead, stopped or hung
+    if (StateOf(pids[i]) != ProcessState::kOver) kill(pids[i], SIGKILL);
     int status = 0;
     waitpid(pids[i], &status, 0);
     if (WIFSIGNALED(status)) outcomes[i].signal = WTERMSIG(status);
+    const std::string text = ReadAll(fds[i]);
+    outcomes[i].reported = text.rfind("report:", 0) == 0;
+    if (outcomes[i].reported) outcomes[i].report = text.substr(7);
+    close(fds[i]);
   }
   return outcomes;
 }

@@ -46,8 +46,9 @@ struct RankOutcome {
 };
 
 // Each rank is a process that ends with what `body` returns. `meanwhile` runs in the test's process
-// once all have started, with the ranks' pids. A process that is not over `limit_s` after the
-// start is killed (its outcome then has the signal 9).
+// once all have started, with the ranks' pids. Returns when each process is over or stopped;
+// stopped ones, and those that are not over `limit_s` after the start, are killed (their outcome
+// then has the signal 9). A report is shorter than 60 KB. Several threads may call it at once.
 std::vector<RankOutcome> RunRankProcesses(
     const RankOptions& options, const std::function<std::string(comm::Communicator& world)>& body,
     const std::function<void(const std::vector<int>& pids)>& meanwhile = {}, double limit_s = 60);
