@@ -54,11 +54,10 @@ StatusOr<const CachedPlan*> PlanCache::Find(const Operation& operation) {
   key.parts.insert(key.parts.end(), displacements.begin(), displacements.end());
   auto found = plans_.find(key);
   if (found == plans_.end()) {
-    const bool barrier = operation.kind == OpKind::kBarrier;
-    const PlanRequest request{.kind = barrier ? OpKind::kAllReduce : operation.kind,
+    const PlanRequest request{.kind = operation.kind,
                               .dtype = operation.dtype,
-                              .reduce_op = barrier ? ReduceOp::kMax : operation.reduce_op,
-                              .count = barrier ? 1 : operation.count,
+                              .reduce_op = operation.reduce_op,
+                              .count = operation.count,
                               .root = operation.root_or_peer,
                               .counts = counts,
                               .displacements = displacements,
