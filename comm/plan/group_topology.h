@@ -20,14 +20,14 @@ struct LinkCost {
 
 struct GroupTopology {
   // The host of each rank of the group, numbered from 0 in order of first appearance.
-  std::vector<int> host_of_rank;
+  std::vector<int> host_of_rank = {};
   // Above hosts: the rack (or zone) of each host, and so on; may be empty. tier_of_host[t][h].
-  std::vector<std::vector<int>> tier_of_host;
+  std::vector<std::vector<int>> tier_of_host = {};
   LinkCost shm = {0.15, 10.0};  // inside a host; per rank
   LinkCost tcp = {10.0, 2.0};   // between hosts; per host: its ranks share it
   // By tier of tier_of_host: how many times less bandwidth leaves a unit of that tier than its
   // hosts have together (7 for the 1:7 of Llama 3's aggregation layer); 1: none.
-  std::vector<double> oversubscription;
+  std::vector<double> oversubscription = {};
   // gigabytes/s at which one rank combines two arrays in memory.
   double reduce_gigabytes_per_s = 8.0;
   // Cores of a host: more ranks than cores take turns.
