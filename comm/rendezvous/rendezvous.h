@@ -3,12 +3,17 @@
 //   CRIA_ASSIGN_OR_RETURN(RankEnvironment environment, ReadRankEnvironment(ProcessEnvironment()));
 //   CRIA_ASSIGN_OR_RETURN(RankMap map, GatherRankMap(environment, mine, {.timeout_s = 60}));
 //
-// Rank 0 serves at MASTER_ADDR:MASTER_PORT (or a stand-alone server does: rendezvous_main); the
-// records travel up a tree of ranks and the whole map travels down it: O(log N) rounds, no rank
-// holds more than the tree's degree of connections. Groups are derived from the map by each rank
-// alone. Thread-safe. Errors: DeadlineExceeded names the ranks that did not come (the first of
-// them, and how many), InvalidArgument two ranks with one number or another world size, with their
-// addresses; Unavailable when the master cannot be reached.
+// Rank 0 serves at MASTER_ADDR:MASTER_PORT (or a stand-alone server does: rendezvous_main; rank 0
+// notices that the port is taken). Each rank asks the master once for its place in a tree; the
+// records travel up the tree and the whole map travels down it: O(log N) rounds, no rank holds more
+// than the tree's degree of connections. Groups are derived from the map by each rank alone.
+// README.md has the messages. Thread-safe: several ranks may live in one process.
+//
+// Errors, the same on all ranks that have come: DeadlineExceeded names the ranks that did not come
+// (the first of them, and how many); InvalidArgument two ranks with one number, or another world
+// size, with their addresses; Unavailable a rank that died meanwhile. On one rank: Unavailable or
+// DeadlineExceeded when the master cannot be reached, NotFound when its name does not resolve,
+// FailedPrecondition when it serves another job.
 
 #ifndef CRIA_COMM_RENDEZVOUS_RENDEZVOUS_H_
 #define CRIA_COMM_RENDEZVOUS_RENDEZVOUS_H_
@@ -23,10 +28,13 @@ namespace cria::comm {
 
 struct RendezvousOptions {
   double timeout_s = 300;
-  int degree = 16;  // of the tree
+  int degree = 16;  // of the tree; the master's counts
+  // A master that answered once and is gone (killed, or restarted) is waited for this long.
+  double master_restart_s = 10;
 };
 
 // All ranks of the job call it once. `mine` is this rank's record; map[environment.rank] == mine.
+// Its address, where it has one, is also where other ranks of the tree reach this one.
 StatusOr<RankMap> GatherRankMap(const RankEnvironment& environment, const RankInfo& mine,
                                 const RendezvousOptions& options);
 

@@ -1,0 +1,387 @@
+#include "comm/rendezvous/rendezvous_client.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/rendezvous/wire.h"
+
+namespace cria::comm {
+namespace {
+
+// A try to connect that got no answer is repeated: a full backlog drops it without a word.
+constexpr double kFirstTrySeconds = 0.5;
+constexpr double kTrySecondsMax = 4;
+constexpr double kBackoffFirstSeconds = 0.005;
+constexpr double kBackoffSecondsMax = 1;
+// Records that came early do not wait longer than this for the rest of their subtree.
+constexpr double kRecordsDelaySeconds = 0.1;
+// What an outcome may take to reach the children's kernels.
+constexpr double kPassOnSeconds = 5;
+// Beyond the tree's children, so many may knock at once.
+constexpr size_t kStrangersMax = 64;
+constexpr int kListenBacklogMin = 128;
+// An encoded map has at most so many bytes a rank, and the same again for a small world.
+constexpr uint64_t kMapBytesPerRankMax = 1024;
+constexpr int64_t kUpTag = 0;
+
+uint32_t MapBytesMax(int world_size) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(world_size + 1) * kMapBytesPerRankMax);
+}
+
+}  // namespace
+
+RendezvousClient::RendezvousClient(EventLoop* loop, RendezvousClientConfig config)
+    : loop_(loop),
+      config_(std::move(config)),
+      instance_(BackoffSeed()),
+      backoff_(instance_, kBackoffFirstSeconds, kBackoffSecondsMax),
+      try_s_(kFirstTrySeconds) {}
+
+RendezvousClient::~RendezvousClient() {
+  CloseListener();
+  for (const EventLoop::TimerId& timer :
+       {deadline_timer_, retry_timer_, try_timer_, records_timer_}) {
+    loop_->CancelTimer(timer);
+  }
+}
+
+void RendezvousClient::Start() {
+  start_s_ = loop_->now_s();
+  deadline_s_ = start_s_ + config_.timeout_s;
+  deadline_timer_ = loop_->StartTimer(deadline_s_, [this] { OnDeadline(); });
+  Begin();
+}
+
+Status RendezvousClient::OpenListener() {
+  if (listener_.valid()) return OkStatus();
+  // The address that the others use for this rank anyway; else any, and the master says which.
+  const std::string& host = config_.record.address;
+  const bool ipv6 = config_.master.family() == AF_INET6;
+  CRIA_ASSIGN_OR_RETURN(const SocketAddress address, ParseAddress(!host.empty() ? host
+                                                                  : ipv6        ? "::"
+                                                                                : "0.0.0.0",
+                                                                  0));
+  CRIA_ASSIGN_OR_RETURN(listener_, Listen(address, kListenBacklogMin));
+  CRIA_ASSIGN_OR_RETURN(const SocketAddress bound, LocalAddress(listener_.get()));
+  listener_port_ = bound.port();
+  return OkStatus();
+}
+
+void RendezvousClient::CloseListener() {
+  loop_->Unwatch(listener_watch_, listener_.get());
+  listener_watch_ = {};
+  listener_.Reset();
+}
+
+void RendezvousClient::Begin() {
+  if (const Status status = OpenListener(); !status.ok()) return Fail(status);
+  state_ = State::kRegistering;
+  up_is_master_ = true;
+  BeginTry(config_.master);
+  if (up_ == nullptr || !up_->open()) return;
+  const double left_s = std::max(0.0, deadline_s_ - loop_->now_s());
+  const Hello hello = {.world_size = config_.environment.world_size,
+                       .rank = config_.environment.rank,
+                       .instance = instance_,
+                       .job = config_.environment.job,
+                       .address = config_.record.address,
+                       .port = listener_port_,
+                       .pid = getpid(),
+                       .time_left_ms = static_cast<int64_t>(left_s * 1000)};
+  up_->Send(MakeFrame(FrameKind::kHello, Encode(hello)));
+}
+
+void RendezvousClient::BeginTry(const SocketAddress& address) {
+  up_ = std::make_unique<FrameSocket>(loop_, this, kSmallPayloadBytesMax, &counters_);
+  up_->SetTag(kUpTag);
+  if (const Status status = up_->Connect(address); !status.ok()) {
+    // Without a port or a descriptor no try will do better.
+    return status.code() == StatusCode::kUnavailable ? StartOver(status) : Fail(status);
+  }
+  loop_->CancelTimer(try_timer_);
+  try_timer_ = loop_->StartTimer(loop_->now_s() + try_s_, [this, address] {
+    if (up_ == nullptr || up_->connected()) return;
+    StartOver(UnavailableError("connect to ", address.ToString(), ": no answer"));
+  });
+}
+
+void RendezvousClient::DropConnections() {
+  if (up_ != nullptr) {
+    up_->Close();
+    loop_->DestroyLater(std::move(up_));
+  }
+  for (auto& [tag, child] : children_) {
+    child.socket->Close();
+    loop_->DestroyLater(std::move(child.socket));
+  }
+  children_.clear();
+}
+
+void RendezvousClient::StartOver(const Status& why) {
+  last_error_ = why;
+  DropConnections();
+  loop_->CancelTimer(try_timer_);
+  loop_->CancelTimer(records_timer_);
+  try_s_ = std::min(2 * try_s_, kTrySecondsMax);
+  if (up_is_master_ && master_seen_) {
+    const double now_s = loop_->now_s();
+    if (master_lost_s_ == 0) master_lost_s_ = now_s;
+    if (now_s - master_lost_s_ > config_.master_restart_s) {
+      return Fail(UnavailableError("rendezvous: rank ", config_.environment.rank,
+                                   ": the master at ", config_.master.ToString(),
+                                   " answered before and is gone since ",
+                                   HumanSeconds(now_s - master_lost_s_), ": ", Message(why)));
+    }
+  }
+  state_ = State::kWaiting;
+  retry_timer_ = loop_->StartTimer(loop_->now_s() + backoff_.Next(), [this] { Begin(); });
+}
+
+void RendezvousClient::OnFrame(FrameSocket* socket, const FrameHeader& header,
+                               std::string_view payload) {
+  if (socket == up_.get()) return OnUpFrame(header, payload);
+  const auto child = children_.find(socket->tag());
+  if (child != children_.end()) OnChildFrame(&child->second, header, payload);
+}
+
+void RendezvousClient::OnUpFrame(const FrameHeader& header, std::string_view payload) {
+  if (state_ != State::kRegistering && state_ != State::kGathering) return;
+  if (header.kind == FrameKind::kFailure) return Fail(DecodeFailure(payload));
+  if (header.kind == FrameKind::kPlace && state_ == State::kRegistering) return OnPlace(payload);
+  if (header.kind == FrameKind::kMap && state_ == State::kGathering) return OnMap(header, payload);
+  StartOver(DataLossError("got a \"", Name(header.kind), "\" out of turn"));
+}
+
+void RendezvousClient::OnPlace(std::string_view payload) {
+  const auto place = DecodePlace(payload);
+  if (!place.ok()) return StartOver(place.status());
+  if (place->position > config_.environment.world_size) {
+    return StartOver(
+        DataLossError("got position ", place->position, " of ", config_.environment.world_size));
+  }
+  master_seen_ = true;
+  master_lost_s_ = 0;
+  place_ = *place;
+  shape_ = {.num_ranks = config_.environment.world_size, .degree = place_.degree};
+  depth_ = shape_.Depth(place_.position);
+  state_ = State::kGathering;
+  if (shape_.FirstChild(place_.position) < shape_.LastChild(place_.position)) {
+    const auto watch = loop_->Watch(listener_.get(), EPOLLIN, this);
+    if (!watch.ok()) return Fail(watch.status());
+    loop_->Unwatch(listener_watch_, listener_.get());
+    listener_watch_ = *watch;
+  } else {
+    CloseListener();
+  }
+  if (shape_.Parent(place_.position) > 0) {
+    const auto parent = ParseAddress(place_.parent_address, place_.parent_port);
+    if (!parent.ok()) return Fail(Annotate(parent.status(), "rendezvous: the parent's address"));
+    up_->Close();
+    loop_->DestroyLater(std::move(up_));
+    up_is_master_ = false;
+    BeginTry(*parent);
+    if (up_ == nullptr || !up_->open()) return;
+    up_->Send(MakeFrame(FrameKind::kJoin, Encode(Join{.session = place_.session,
+                                                      .position = place_.position,
+                                                      .rank = config_.environment.rank})));
+  }
+  up_->SetPayloadBytesMax(MapBytesMax(shape_.num_ranks));
+  records_.clear();
+  num_records_ = 0;
+  num_gathered_ = 0;
+  std::string own;
+  WireWriter writer(&own);
+  WriteRecord({.rank = config_.environment.rank, .info = config_.record}, &writer);
+  AddRecords(1, own);
+}
+
+void RendezvousClient::AddRecords(int count, std::string_view bytes) {
+  const bool first = num_records_ == 0;
+  records_.append(bytes);
+  num_records_ += count;
+  num_gathered_ += count;
+  if (num_gathered_ >= shape_.SubtreeSize(place_.position) ||
+      records_.size() >= kRecordsBytesTarget) {
+    return FlushRecords();
+  }
+  if (!first) return;
+  records_timer_ =
+      loop_->StartTimer(loop_->now_s() + kRecordsDelaySeconds, [this] { FlushRecords(); });
+}
+
+void RendezvousClient::FlushRecords() {
+  loop_->CancelTimer(records_timer_);
+  if (num_records_ == 0 || up_ == nullptr) return;
+  std::string payload;
+  WireWriter writer(&payload);
+  writer.Varint(static_cast<uint64_t>(num_records_));
+  payload += records_;
+  records_.clear();
+  num_records_ = 0;
+  up_->Send(MakeFrame(FrameKind::kRecords, payload));
+}
+
+void RendezvousClient::OnEvents(uint32_t) {
+  for (;;) {
+    auto fd = TryAccept(listener_.get());
+    if (!fd.ok()) return Fail(Annotate(fd.status(), "rendezvous: take a child in"));
+    if (!fd->valid()) return;
+    if (children_.size() >= static_cast<size_t>(shape_.degree) + kStrangersMax) continue;
+    const int64_t tag = ++last_tag_;
+    Child& child = children_[tag];
+    child.socket = std::make_unique<FrameSocket>(loop_, this, kSmallPayloadBytesMax, &counters_);
+    child.socket->SetTag(tag);
+    if (const Status status = child.socket->Adopt(*std::move(fd)); !status.ok()) {
+      children_.erase(tag);
+      return Fail(status);
+    }
+  }
+}
+
+void RendezvousClient::OnChildFrame(Child* child, const FrameHeader& header,
+                                    std::string_view payload) {
+  if (state_ != State::kGathering) return;
+  if (child->rank < 0 && header.kind == FrameKind::kJoin) return OnJoin(child, payload);
+  if (child->rank >= 0 && header.kind == FrameKind::kRecords) return OnChildRecords(child, payload);
+  if (child->rank >= 0 && header.kind == FrameKind::kFailure) return Fail(DecodeFailure(payload));
+  OnClosed(child->socket.get(), DataLossError("got a \"", Name(header.kind), "\" out of turn"));
+}
+
+void RendezvousClient::OnJoin(Child* child, std::string_view payload) {
+  const auto join = DecodeJoin(payload);
+  const bool ours = join.ok() && join->session == place_.session &&
+                    join->position >= shape_.FirstChild(place_.position) &&
+                    join->position < shape_.LastChild(place_.position) &&
+                    std::none_of(children_.begin(), children_.end(), [&join](const auto& other) {
+                      return other.second.position == join->position;
+                    });
+  if (!ours) return OnClosed(child->socket.get(), DataLossError("not a child of this rank"));
+  child->rank = join->rank;
+  child->position = join->position;
+  child->socket->SetPayloadBytesMax(kRecordsPayloadBytesMax);
+}
+
+int RendezvousClient::NumJoined() const {
+  return static_cast<int>(std::count_if(children_.begin(), children_.end(),
+                                        [](const auto& child) { return child.second.rank >= 0; }));
+}
+
+void RendezvousClient::OnChildRecords(Child* child, std::string_view payload) {
+  WireReader reader(payload);
+  const auto count = static_cast<int>(
+      reader.VarintUpTo(static_cast<uint64_t>(shape_.SubtreeSize(child->position))));
+  if (count == 0) {
+    return OnClosed(child->socket.get(), DataLossError("got \"records\" without a record"));
+  }
+  // What is in them the master checks; it is passed on as it is.
+  AddRecords(count, reader.rest());
+}
+
+void RendezvousClient::OnMap(const FrameHeader& header, std::string_view payload) {
+  map_frame_ = config_.pool != nullptr ? config_.pool->Share(header, payload)
+                                       : MakeFrame(FrameKind::kMap, payload);
+  state_ = State::kPassingOn;
+  CloseListener();
+  for (auto& [tag, child] : children_) {
+    if (child.rank >= 0) child.socket->Send(map_frame_);
+  }
+  FinishWhenFlushed();
+}
+
+void RendezvousClient::OnClosed(FrameSocket* socket, const Status& why) {
+  if (socket == up_.get()) {
+    if (state_ == State::kPassingOn) return FinishWhenFlushed();
+    return StartOver(why);
+  }
+  const auto found = children_.find(socket->tag());
+  if (found == children_.end()) return;
+  const int rank = found->second.rank;
+  found->second.socket->Close();
+  loop_->DestroyLater(std::move(found->second.socket));
+  children_.erase(found);
+  if (state_ == State::kPassingOn) return FinishWhenFlushed();
+  if (rank < 0 || state_ != State::kGathering) return;
+  Fail(UnavailableError("rendezvous: rank ", rank, " was lost, by its parent, rank ",
+                        config_.environment.rank, ": ", Message(why)));
+}
+
+void RendezvousClient::OnFlushed(FrameSocket*) {
+  if (state_ == State::kPassingOn) FinishWhenFlushed();
+}
+
+std::string RendezvousClient::WhatItWaitsFor() const {
+  switch (state_) {
+    case State::kRegistering:
+      if (up_ != nullptr && up_->connected()) {
+        return StrCat("the master at ", config_.master.ToString(),
+                      " took the connection, but does not answer");
+      }
+      [[fallthrough]];
+    case State::kWaiting:
+      return StrCat(up_is_master_ ? "cannot reach the master at " + config_.master.ToString()
+                                  : StrCat("lost rank ", place_.parent_rank, ", its parent"),
+                    last_error_.ok() ? "" : ": " + Message(last_error_));
+    default:
+      break;
+  }
+  const int subtree = shape_.SubtreeSize(place_.position);
+  if (num_gathered_ < subtree) {
+    return StrCat("has the records of ", num_gathered_, " of the ", subtree,
+                  " ranks of its branch; ", NumJoined(), " of its ",
+                  shape_.LastChild(place_.position) - shape_.FirstChild(place_.position),
+                  " children have come");
+  }
+  return StrCat("waits for the map from ",
+                up_is_master_ ? "the master" : StrCat("rank ", place_.parent_rank));
+}
+
+void RendezvousClient::OnDeadline() {
+  Fail(DeadlineExceededError("rendezvous: rank ", config_.environment.rank, " of ",
+                             config_.environment.world_size, " gives up after ",
+                             HumanSeconds(loop_->now_s() - start_s_), ": ", WhatItWaitsFor()));
+}
+
+void RendezvousClient::Fail(const Status& why) {
+  if (state_ == State::kDone) return;
+  if (state_ == State::kPassingOn) return Finish();  // the time to tell the others is over
+  status_ = why;
+  state_ = State::kPassingOn;
+  CloseListener();
+  loop_->CancelTimer(retry_timer_);
+  const SharedFrame frame = MakeFrame(FrameKind::kFailure, EncodeFailure(why));
+  for (auto& [tag, child] : children_) {
+    if (child.rank >= 0) child.socket->Send(frame);
+  }
+  if (up_ != nullptr) up_->Send(frame);
+  FinishWhenFlushed();
+}
+
+void RendezvousClient::FinishWhenFlushed() {
+  const auto busy = [](const FrameSocket* socket) {
+    return socket != nullptr && socket->connected() && !socket->flushed();
+  };
+  const bool waits = busy(up_.get()) ||
+                     std::any_of(children_.begin(), children_.end(), [&busy](const auto& child) {
+                       return busy(child.second.socket.get());
+                     });
+  if (!waits) return Finish();
+  if (status_.ok()) return;  // until the deadline, if need be
+  loop_->CancelTimer(deadline_timer_);
+  deadline_timer_ = loop_->StartTimer(loop_->now_s() + kPassOnSeconds, [this] { Finish(); });
+}
+
+void RendezvousClient::Finish() {
+  if (state_ == State::kDone) return;
+  state_ = State::kDone;
+  DropConnections();
+  for (const EventLoop::TimerId& timer :
+       {deadline_timer_, retry_timer_, try_timer_, records_timer_}) {
+    loop_->CancelTimer(timer);
+  }
+  if (config_.on_done) config_.on_done();
+}
+
+}  // namespace cria::comm

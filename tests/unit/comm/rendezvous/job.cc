@@ -1,0 +1,72 @@
+#include "tests/unit/comm/rendezvous/job.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "comm/net/address.h"
+#include "comm/net/socket.h"
+
+namespace cria::comm {
+
+RankInfo RecordOf(int rank) {
+  return {.host = StrCat("node", rank / 4, "/boot", rank / 4 * 7919),
+          .address = "127.0.0.1",
+          .port = 20000 + rank * 3,
+          .shm_socket = StrCat("cria-shm-", 1000 + rank, "-", rank * 31 % 17),
+          .pid = 1000 + rank};
+}
+
+RankEnvironment EnvironmentOf(int rank, int world_size, int port) {
+  return {.rank = rank,
+          .world_size = world_size,
+          .local_rank = rank,
+          .local_size = world_size,
+          .master_address = "127.0.0.1",
+          .master_port = port,
+          .source = "torchrun",
+          .job = {}};
+}
+
+int FreePort() {
+  const auto address = ParseAddress("127.0.0.1", 0);
+  const auto fd = Listen(*address, 1);
+  EXPECT_TRUE(fd.ok()) << fd.status();
+  return LocalAddress(fd->get())->port();
+}
+
+std::vector<StatusOr<RankMap>> RunJob(const JobOptions& options) {
+  const int port = options.port != 0 ? options.port : FreePort();
+  std::vector<StatusOr<RankMap>> outcomes(static_cast<size_t>(options.world_size),
+                                          NotFoundError("never started"));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options.world_size; ++rank) {
+    threads.emplace_back([&options, &outcomes, rank, port] {
+      if (options.before && !options.before(rank)) return;
+      RankEnvironment environment = EnvironmentOf(rank, options.world_size, port);
+      if (options.change) options.change(rank, &environment);
+      outcomes[static_cast<size_t>(rank)] =
+          GatherRankMap(environment, RecordOf(rank), options.rendezvous);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+void ExpectAllHaveTheMap(const std::vector<StatusOr<RankMap>>& outcomes) {
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    ASSERT_TRUE(outcomes[rank].ok()) << "rank " << rank << ": " << outcomes[rank].status();
+    const RankMap& map = *outcomes[rank];
+    ASSERT_EQ(map.size(), outcomes.size()) << "rank " << rank;
+    for (size_t other = 0; other < map.size(); ++other) {
+      const RankInfo expected = RecordOf(static_cast<int>(other));
+      ASSERT_EQ(map[other].host, expected.host) << "rank " << rank << " about " << other;
+      ASSERT_EQ(map[other].address, expected.address) << "rank " << rank << " about " << other;
+      ASSERT_EQ(map[other].port, expected.port) << "rank " << rank << " about " << other;
+      ASSERT_EQ(map[other].shm_socket, expected.shm_socket) << "rank " << rank;
+      ASSERT_EQ(map[other].pid, expected.pid) << "rank " << rank << " about " << other;
+    }
+  }
+}
+
+}  // namespace cria::comm
