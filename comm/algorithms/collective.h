@@ -8,7 +8,7 @@
 //   void BuildRing(const Collective& collective, PlanBuilder* builder);
 //
 // The number of rounds is the same for every view, also for a rank that is no member (self < 0):
-// it may depend on `ranks.size()`, `kind` and `num_chunks` only.
+// it may depend on `ranks.size()`, `kind`, `num_chunks` and `recursive_doubling` only.
 // Thread-compatible: values.
 
 #ifndef CRIA_COMM_ALGORITHMS_COLLECTIVE_H_
@@ -40,6 +40,8 @@ struct Collective {
   int64_t count = 0;   // of the whole: all_reduce, reduce, broadcast
   int64_t align = 1;   // cuts are multiples of so many elements
   int num_chunks = 1;  // pipelined algorithms: pieces that follow each other
+  // halving_doubling's all_reduce: exchanges whole vectors, for small counts.
+  bool recursive_doubling = false;
   // all_gather, reduce_scatter, gather, scatter, all_to_all: each position's part of the whole.
   Parts parts = {};
   Place input = {};
@@ -80,9 +82,10 @@ class PlanBuilder {
     return static_cast<int>(first);
   }
 
-  // Empty tasks are left out.
+  // Leaves out what is empty, and what this rank takes no part in.
   void Add(int round, Task task) {
     if (task.count == 0 || (task.sources.empty() && task.targets.empty())) return;
+    if (task.owner != rank() && !Has(task.sources) && !Has(task.targets)) return;
     plan_->rounds[static_cast<size_t>(round)].tasks.push_back(std::move(task));
   }
 
@@ -92,7 +95,14 @@ class PlanBuilder {
   }
 
  private:
-  Plan* plan_;
+  bool Has(const std::vector<Region>& regions) const {
+    for (const Region& region : regions) {
+      if (region.rank == rank()) return true;
+    }
+    return false;
+  }
+
+  Plan* const plan_;
 };
 
 }  // namespace cria::comm

@@ -25,7 +25,7 @@ class Rounds {
         first_ = builder->AddRounds(std::max(n - 1, 1), link);
         return;
       case Schedule::kHierarchical:
-        first_ = builder->AddRounds(1, LinkKind::kShm);
+        first_ = builder->AddRounds(1, link);
         builder->AddRounds(1, LinkKind::kTcp);
         return;
     }
@@ -145,7 +145,7 @@ Plan BuildAllToAllV(const AllToAllVRequest& request) {
   const auto host_of = [&](int i) { return hosts[static_cast<size_t>(i)]; };
   PlanBuilder builder(&plan);
   const Rounds rounds(n, split ? Schedule::kHierarchical : Schedule::kFlat,
-                      shm ? LinkKind::kShm : LinkKind::kTcp, host_of, &builder);
+                      shm || split ? LinkKind::kShm : LinkKind::kTcp, host_of, &builder);
   const auto send_places = PlacesOf(request.send_counts, request.send_displacements);
   const auto recv_places = PlacesOf(request.recv_counts, request.recv_displacements);
   EachPair(request.rank, n, [&](int source, int target) {

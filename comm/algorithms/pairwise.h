@@ -25,8 +25,8 @@ namespace cria::comm {
 
 enum class Schedule : uint8_t { kFlat, kPairwise, kHierarchical };
 
-// kind: all_to_all (part i of the input goes to position i), gather, scatter. host_of_rank is for
-// kHierarchical alone.
+// kind: all_to_all (part i of the input goes to position i), gather, scatter. kHierarchical: the
+// collective's link is that inside the hosts, and host_of_rank counts.
 void BuildTransfers(const Collective& collective, Schedule schedule, bool in_place,
                     std::span<const int> host_of_rank, PlanBuilder* builder);
 

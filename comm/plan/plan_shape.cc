@@ -1,15 +1,17 @@
 #include "comm/plan/plan_shape.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
 #include "base/str.h"
 #include "comm/algorithms/flat.h"
+#include "comm/algorithms/hierarchical.h"
+#include "comm/algorithms/host_layout.h"
 #include "comm/algorithms/pairwise.h"
-#include "comm/algorithms/ring.h"
+#include "comm/algorithms/simple.h"
 #include "comm/plan/digest.h"
 
 namespace cria::comm {
@@ -18,26 +20,20 @@ namespace {
 // A cut at a multiple of a cache line: two owners never write one.
 constexpr int64_t kCutBytes = 64;
 
-int NumHosts(const GroupTopology& topology) {
-  const auto& hosts = topology.host_of_rank;
-  return *std::max_element(hosts.begin(), hosts.end()) + 1;
-}
-
-// The ranks with those of a host side by side, hosts of a rack side by side, and so on: a ring in
-// this order crosses each border once.
+// The ranks in the order of their hosts; those of a host in rank order.
 std::vector<int> TierOrder(const GroupTopology& topology) {
+  const std::vector<int> hosts = HostsInTierOrder(topology);
+  std::vector<int> place(hosts.size());
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    place[static_cast<size_t>(hosts[i])] = static_cast<int>(i);
+  }
   std::vector<int> order(static_cast<size_t>(topology.size()));
   std::iota(order.begin(), order.end(), 0);
-  const auto before = [&topology](int a, int b) {
-    const auto host_a = static_cast<size_t>(topology.host_of_rank[static_cast<size_t>(a)]);
-    const auto host_b = static_cast<size_t>(topology.host_of_rank[static_cast<size_t>(b)]);
-    if (host_a == host_b) return false;
-    for (auto tier = topology.tier_of_host.rbegin(); tier != topology.tier_of_host.rend(); ++tier) {
-      if ((*tier)[host_a] != (*tier)[host_b]) return (*tier)[host_a] < (*tier)[host_b];
-    }
-    return host_a < host_b;
+  const auto place_of = [&](int rank) {
+    return place[static_cast<size_t>(topology.host_of_rank[static_cast<size_t>(rank)])];
   };
-  std::stable_sort(order.begin(), order.end(), before);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return place_of(a) < place_of(b); });
   return order;
 }
 
@@ -61,11 +57,19 @@ OpKind PlainKind(OpKind kind) {
   return kind;
 }
 
+// Kinds whose data only moves between pairs: pairwise.h.
+bool MovesPairs(OpKind kind) {
+  return kind == OpKind::kAllToAll || kind == OpKind::kGather || kind == OpKind::kScatter;
+}
+
 Collective MakeCollective(const PlanRequest& request, const PlanShape& shape) {
   const GroupTopology& topology = *request.topology;
   Collective c;
   c.kind = PlainKind(request.kind);
-  if (shape.algorithm == Algorithm::kRing) {
+  const bool in_tier_order = shape.algorithm == Algorithm::kRing ||
+                             shape.algorithm == Algorithm::kHalvingDoubling ||
+                             shape.algorithm == Algorithm::kDoubleTree;
+  if (in_tier_order) {
     c.ranks = TierOrder(topology);
   } else {
     c.ranks.resize(static_cast<size_t>(topology.size()));
@@ -78,9 +82,14 @@ Collective MakeCollective(const PlanRequest& request, const PlanShape& shape) {
   const bool rooted = c.kind == OpKind::kReduce || c.kind == OpKind::kBroadcast ||
                       c.kind == OpKind::kGather || c.kind == OpKind::kScatter;
   if (rooted) c.root = position(request.root);
-  c.link = request.tcp_only || NumHosts(topology) > 1 ? LinkKind::kTcp : LinkKind::kShm;
+  // Hierarchical plans add the rounds between hosts themselves, where there are two kinds.
+  const bool hierarchical = shape.algorithm == Algorithm::kHierarchical &&
+                            (!MovesPairs(c.kind) || NumHosts(topology) < topology.size());
+  const bool inside = hierarchical || NumHosts(topology) == 1;
+  c.link = inside && !request.tcp_only ? LinkKind::kShm : LinkKind::kTcp;
   c.align = std::max<int64_t>(1, kCutBytes / ByteSize(request.dtype));
   c.num_chunks = shape.num_chunks;
+  c.recursive_doubling = shape.recursive_doubling;
   const bool whole =
       c.kind == OpKind::kAllReduce || c.kind == OpKind::kReduce || c.kind == OpKind::kBroadcast;
   if (whole) {
@@ -101,34 +110,130 @@ uint64_t DigestOf(const PlanRequest& request, const PlanShape& shape) {
   digest.Add({static_cast<int64_t>(request.kind), static_cast<int64_t>(request.dtype),
               static_cast<int64_t>(request.reduce_op), request.count, request.root,
               request.topology->size(), static_cast<int64_t>(shape.algorithm), shape.num_chunks,
-              request.tcp_only, request.in_place});
+              shape.recursive_doubling, static_cast<int64_t>(shape.between), shape.tier,
+              static_cast<int64_t>(shape.across), request.tcp_only, request.in_place});
   digest.Add(request.counts);
   digest.Add(request.displacements);
   for (const int host : request.topology->host_of_rank) digest.Add({host});
+  for (const auto& units : request.topology->tier_of_host) {
+    for (const int unit : units) digest.Add({unit});
+  }
   return digest.value();
+}
+
+void BuildOnHosts(const PlanRequest& request, const PlanShape& shape, const Collective& collective,
+                  PlanBuilder* builder) {
+  const GroupTopology& topology = *request.topology;
+  if (MovesPairs(collective.kind)) {
+    const bool split = NumHosts(topology) > 1 && NumHosts(topology) < topology.size();
+    BuildTransfers(collective, split ? Schedule::kHierarchical : Schedule::kFlat, request.in_place,
+                   topology.host_of_rank, builder);
+  } else if (NumHosts(topology) == 1) {
+    BuildFlat(collective, builder);
+  } else {
+    const HierarchicalShape hierarchical{
+        .between = shape.between,
+        .num_chunks = shape.num_chunks,
+        .recursive_doubling = shape.recursive_doubling,
+        .hosts_per_unit = shape.tier < 0 ? 0 : HostsPerUnit(topology, shape.tier),
+        .across = shape.across};
+    const HostLayout layout(topology.host_of_rank, HostsInTierOrder(topology));
+    BuildHierarchical(collective, layout, hierarchical, builder);
+  }
 }
 
 }  // namespace
 
+int NumHosts(const GroupTopology& topology) {
+  const auto& hosts = topology.host_of_rank;
+  return *std::max_element(hosts.begin(), hosts.end()) + 1;
+}
+
+std::vector<int> HostsInTierOrder(const GroupTopology& topology) {
+  std::vector<int> order(static_cast<size_t>(NumHosts(topology)));
+  std::iota(order.begin(), order.end(), 0);
+  const auto before = [&topology](int a, int b) {
+    for (auto tier = topology.tier_of_host.rbegin(); tier != topology.tier_of_host.rend(); ++tier) {
+      const int unit_a = (*tier)[static_cast<size_t>(a)];
+      const int unit_b = (*tier)[static_cast<size_t>(b)];
+      if (unit_a != unit_b) return unit_a < unit_b;
+    }
+    return false;
+  };
+  std::stable_sort(order.begin(), order.end(), before);
+  return order;
+}
+
+int HostsPerUnit(const GroupTopology& topology, int tier) {
+  std::map<int, int> hosts_of_unit;
+  const auto& units = topology.tier_of_host[static_cast<size_t>(tier)];
+  for (int host = 0; host < NumHosts(topology); ++host) {
+    ++hosts_of_unit[units[static_cast<size_t>(host)]];
+  }
+  const int first = hosts_of_unit.begin()->second;
+  for (const auto& [unit, num_hosts] : hosts_of_unit) {
+    if (num_hosts != first) return 0;
+  }
+  return hosts_of_unit.size() == 1 ? 0 : first;
+}
+
+std::string Describe(const PlanShape& shape) {
+  const auto with = [&shape](Algorithm algorithm) {
+    const bool doubling = algorithm == Algorithm::kHalvingDoubling && shape.recursive_doubling;
+    return doubling ? std::string("recursive doubling") : std::string(Name(algorithm));
+  };
+  std::string text = with(shape.algorithm);
+  if (shape.algorithm == Algorithm::kHierarchical) {
+    text = StrCat("hierarchical: ", with(shape.between), " between hosts");
+    if (shape.tier >= 0) {
+      text = StrCat("hierarchical: ", Name(shape.between), " between a unit's hosts, ",
+                    with(shape.across), " between units of tier ", shape.tier);
+    }
+  }
+  if (shape.num_chunks > 1) text += StrCat(", ", shape.num_chunks, " chunks");
+  return text;
+}
+
 std::string WhyNot(const PlanRequest& request, Algorithm algorithm) {
   const OpKind kind = PlainKind(request.kind);
-  const bool moves_pairs =
-      kind == OpKind::kAllToAll || kind == OpKind::kGather || kind == OpKind::kScatter;
+  const bool has = algorithm == Algorithm::kPairwise       ? MovesPairs(kind)
+                   : algorithm == Algorithm::kHierarchical ? true
+                   : algorithm == Algorithm::kFlat
+                       ? true
+                       : HasSimple(algorithm, kind) && !MovesPairs(kind);
+  if (!has) return StrCat("has no ", Name(request.kind));
   const bool integer_average =
       Reduces(kind) && request.reduce_op == ReduceOp::kAvg && request.dtype >= DataType::kInt8;
-  switch (algorithm) {
-    case Algorithm::kFlat:
-      return "";
-    case Algorithm::kRing:
-      if (moves_pairs) return StrCat("has no ", Name(request.kind));
-      break;
-    case Algorithm::kPairwise:
-      if (!moves_pairs) return StrCat("has no ", Name(request.kind));
-      break;
-    default:
-      return "has no such plan";
+  const bool flat = algorithm == Algorithm::kFlat ||
+                    (algorithm == Algorithm::kHierarchical && NumHosts(*request.topology) == 1);
+  if (integer_average && !flat) return "an average of integers must see all values at once";
+  return "";
+}
+
+std::string WhyNot(const PlanRequest& request, const PlanShape& shape) {
+  std::string why_not = WhyNot(request, shape.algorithm);
+  if (!why_not.empty()) return why_not;
+  const OpKind kind = PlainKind(request.kind);
+  const bool hierarchical = shape.algorithm == Algorithm::kHierarchical;
+  int num_members = request.topology->size();
+  if (hierarchical) {
+    num_members = NumHosts(*request.topology);
+    if (!MovesPairs(kind) && num_members > 1 && !HasSimple(shape.between, kind)) {
+      return StrCat(Name(shape.between), " has no ", Name(kind));
+    }
+    if (shape.tier >= 0) {
+      const int hosts = HostsPerUnit(*request.topology, shape.tier);
+      if (kind != OpKind::kAllReduce) return "only all_reduce goes by tier";
+      if (hosts < 2) return "the units of the tier are no pieces of one size";
+      if (!HasSimple(shape.between, OpKind::kReduceScatter)) {
+        return StrCat(Name(shape.between), " has no reduce_scatter");
+      }
+      num_members /= hosts;
+    }
   }
-  if (integer_average) return "an average of integers must see all values at once";
+  if (shape.recursive_doubling && (kind != OpKind::kAllReduce || num_members < 4)) {
+    return "recursive doubling is for an all_reduce of 4 or more";
+  }
   return "";
 }
 
@@ -146,26 +251,14 @@ Plan BuildShape(const PlanRequest& request, const PlanShape& shape) {
   const Collective collective = MakeCollective(request, shape);
   if (collective.root >= 0) plan.root = request.root;
   PlanBuilder builder(&plan);
-  const bool moves_pairs = collective.kind == OpKind::kAllToAll ||
-                           collective.kind == OpKind::kGather ||
-                           collective.kind == OpKind::kScatter;
-  switch (shape.algorithm) {
-    case Algorithm::kFlat:
-      if (collective.kind == OpKind::kAllToAll) {
-        BuildTransfers(collective, Schedule::kFlat, request.in_place, {}, &builder);
-      } else {
-        BuildFlat(collective, &builder);
-      }
-      break;
-    case Algorithm::kRing:
-      BuildRing(collective, &builder);
-      break;
-    case Algorithm::kPairwise:
-      CRIA_CHECK(moves_pairs);
-      BuildTransfers(collective, Schedule::kPairwise, request.in_place, {}, &builder);
-      break;
-    default:
-      CRIA_CHECK(false, "no plan by ", Name(shape.algorithm));
+  if (shape.algorithm == Algorithm::kHierarchical) {
+    BuildOnHosts(request, shape, collective, &builder);
+  } else if (MovesPairs(collective.kind)) {
+    const bool flat = shape.algorithm == Algorithm::kFlat;
+    BuildTransfers(collective, flat ? Schedule::kFlat : Schedule::kPairwise, request.in_place, {},
+                   &builder);
+  } else {
+    BuildSimple(shape.algorithm, collective, &builder);
   }
   return plan;
 }

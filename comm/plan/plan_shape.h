@@ -15,11 +15,29 @@ namespace cria::comm {
 
 struct PlanShape {
   Algorithm algorithm = Algorithm::kFlat;
-  int num_chunks = 1;  // of a pipeline
+  int num_chunks = 1;               // of a pipeline
+  bool recursive_doubling = false;  // halving_doubling's all_reduce, 4 ranks or hosts at least
+  // Hierarchical alone: between hosts, or with a tier between the hosts of one of its units, and
+  // `across` the units.
+  Algorithm between = Algorithm::kRing;
+  int tier = -1;  // of GroupTopology::tier_of_host; -1: none
+  Algorithm across = Algorithm::kRing;
 };
 
-// Why this algorithm cannot run this operation here; empty when it can.
+// "ring", "hierarchical (halving_doubling between hosts)".
+std::string Describe(const PlanShape& shape);
+
+// Why this algorithm, or this shape, cannot run this operation here; empty when it can.
 std::string WhyNot(const PlanRequest& request, Algorithm algorithm);
+std::string WhyNot(const PlanRequest& request, const PlanShape& shape);
+
+// How many ranks and hosts there are, and how they lie. O(ranks).
+int NumHosts(const GroupTopology& topology);
+// The hosts with those of a unit of each tier side by side: a ring in this order crosses each
+// border once.
+std::vector<int> HostsInTierOrder(const GroupTopology& topology);
+// As many hosts as each unit of a tier has; 0 when they differ, or there is one unit alone.
+int HostsPerUnit(const GroupTopology& topology, int tier);
 
 // The plan of one rank. The shape's algorithm can run the request.
 Plan BuildShape(const PlanRequest& request, const PlanShape& shape);
