@@ -1,0 +1,56 @@
+// Plans over shared memory: see README.md for the protocol. Thread-compatible, as Transport says.
+
+#ifndef CRIA_COMM_SHM_SHM_TRANSPORT_H_
+#define CRIA_COMM_SHM_SHM_TRANSPORT_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/engine/failure.h"
+#include "comm/engine/transport.h"
+#include "comm/reduce/reduce.h"
+#include "comm/shm/group_sync.h"
+#include "comm/shm/mailbox.h"
+#include "comm/shm/peers.h"
+#include "comm/shm/segment.h"
+#include "comm/shm/staging.h"
+
+namespace cria::comm {
+
+class ShmTransport : public Transport {
+ public:
+  // All of them outlive this.
+  ShmTransport(Segment* segment, Peers* peers, const GroupInfo& group, FailureState* failure);
+  // Before anything else.
+  Status Open() { return sync_.Open(); }
+
+  LinkKind link() const override { return LinkKind::kShm; }
+  Status Run(const OperationContext& context, std::span<const Round> rounds) override;
+  Status Exchange(const OperationContext& context, std::span<const Transfer> sends,
+                  std::span<const Transfer> recvs) override;
+
+ private:
+  static constexpr int64_t kNonTemporalBytes = int64_t{4} << 20;
+
+  bool IsTiny(const OperationContext& context, std::span<const Round> rounds) const;
+  // The payloads travel in the headers; every rank reduces for itself.
+  Status RunTiny(const OperationContext& context);
+  Status RunRounds(const OperationContext& context, std::span<const Round> rounds);
+  Status RunTask(const OperationContext& context, const Task& task, bool non_temporal);
+  StatusOr<std::byte*> Find(const OperationContext& context, const Region& region,
+                            int64_t count) const;
+
+  GroupSync sync_;
+  Staging staging_;
+  Mailbox mailbox_;
+  // Of the task at hand.
+  std::vector<ReduceSource> sources_;
+  std::vector<ReduceTarget> targets_;
+  std::vector<void*> places_;
+};
+
+}  // namespace cria::comm
+
+#endif  // CRIA_COMM_SHM_SHM_TRANSPORT_H_
