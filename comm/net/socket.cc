@@ -12,12 +12,16 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <thread>
 
+#include "absl/strings/cord.h"
 #include "base/clock.h"
 
 namespace cria::comm {
 namespace {
+
+constexpr char kErrnoUrl[] = "cria.dev/socket-errno";
 
 // One try to connect waits this long at first, then longer: a SYN that a full backlog dropped is
 // sent anew sooner than the kernel would.
@@ -58,14 +62,7 @@ StatusOr<Fd> NewSocket(int family) {
   return fd;
 }
 
-void SleepUntil(double time_s) {
-  const double left_s = time_s - Now();
-  if (left_s > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left_s));
-}
-
-}  // namespace
-
-Status SocketError(int error_number, const std::string& what) {
+Status Translate(int error_number, const std::string& what) {
   switch (error_number) {
     case EMFILE: {
       rlimit limit = {};
@@ -94,6 +91,24 @@ Status SocketError(int error_number, const std::string& what) {
     default:
       return ErrnoError(error_number, what);
   }
+}
+
+void SleepUntil(double time_s) {
+  const double left_s = time_s - Now();
+  if (left_s > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left_s));
+}
+
+}  // namespace
+
+Status SocketError(int error_number, const std::string& what) {
+  Status status = Translate(error_number, what);
+  status.SetPayload(kErrnoUrl, absl::Cord(StrCat(error_number)));
+  return status;
+}
+
+int SocketErrno(const Status& status) {
+  const auto payload = status.GetPayload(kErrnoUrl);
+  return payload ? std::atoi(std::string(*payload).c_str()) : 0;
 }
 
 Backoff::Backoff(uint64_t seed, double first_s, double max_s)

@@ -29,6 +29,8 @@ namespace cria::comm {
 // The Status of a failed socket call: Unavailable for what the peer or the network did,
 // ResourceExhausted for EMFILE and ENFILE, with the limit; ErrnoError's else.
 Status SocketError(int error_number, const std::string& what);
+// The error_number of a Status that SocketError made; 0 for another.
+int SocketErrno(const Status& status);
 
 // How long to wait before the next try: 2^k * first_s, up to max_s, times a random factor in
 // [0.5, 1.5) so that clients that failed together do not come back together.
