@@ -1,19 +1,22 @@
 #include "comm/backend/serial_communicator.h"
 
+#include <memory>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/str.h"
+#include "comm/engine/group_id.h"
 
 namespace cria::comm {
 namespace {
 
-// The same on all ranks that agree on the name and the list.
-uint64_t GroupId(const SerialCommunicator::Identity& identity) {
-  const std::vector<int>& ranks = identity.world_ranks;
-  return Hash64({reinterpret_cast<const char*>(ranks.data()), ranks.size() * sizeof(int)},
-                Hash64(identity.name));
+uint64_t IdOf(const SerialCommunicator::Identity& identity) {
+  if (identity.id != 0) return identity.id;
+  return GroupId({.name = identity.name, .world_ranks = identity.world_ranks});
+}
+
+bool IsTransfer(OpKind kind) {
+  return kind == OpKind::kSend || kind == OpKind::kRecv || kind == OpKind::kGroup;
 }
 
 CommErrorKind KindOf(StatusCode code) {
@@ -34,13 +37,11 @@ CommErrorKind KindOf(StatusCode code) {
 }  // namespace
 
 SerialCommunicator::SerialCommunicator(Identity identity)
-    : identity_(std::move(identity)),
-      group_id_(GroupId(identity_)),
-      timeout_s_(identity_.timeout_s) {}
+    : identity_(std::move(identity)), group_id_(IdOf(identity_)), timeout_s_(identity_.timeout_s) {}
 
 SerialCommunicator::~SerialCommunicator() = default;
 
-std::string_view SerialCommunicator::AlgorithmOf(const Operation& operation) const {
+std::string_view SerialCommunicator::AlgorithmOf(const Operation& operation) {
   (void)operation;
   return {};
 }
@@ -72,6 +73,8 @@ void SerialCommunicator::Abort(const std::string& reason) {
                           .group = name(),
                           .rank = rank(),
                           .world_rank = identity_.world_ranks[static_cast<size_t>(rank())],
+                          .culprit = rank(),
+                          .culprit_world = identity_.world_ranks[static_cast<size_t>(rank())],
                           .reason = reason}));
 }
 
@@ -105,64 +108,31 @@ Work SerialCommunicator::Submit(const Operation& operation) {
 
 Work SerialCommunicator::Enqueue(const Operation& operation, std::vector<Operation> members) {
   if (failure_.failed()) return Work(0, failure_.status());
-  const uint64_t sequence = ++sequence_;
-  const double timeout_s = operation.timeout_s > 0 ? operation.timeout_s : this->timeout_s();
-  if (identity_.observer != nullptr) identity_.observer->OnEnqueue(EventOf(operation, sequence));
-  if (!operation.async && !thread_.joinable()) {
-    return Work(sequence, RunCall(operation, members, sequence, timeout_s));
-  }
-  auto pending = std::make_unique<Pending>(operation);
-  pending->members = std::move(members);
-  pending->sequence = sequence;
-  pending->timeout_s = timeout_s;
-  const Work work(sequence, pending->state);
-  {
-    MutexLock lock(&mu_);
-    queue_.push_back(std::move(pending));
-    changed_.NotifyAll();
-  }
-  if (!thread_.joinable()) thread_ = std::thread([this] { RunQueue(); });
+  Call call = {.operation = &operation,
+               .members = members,
+               .sequence = IsTransfer(operation.kind) ? ++num_transfers_ : ++num_collectives_,
+               .timeout_s = operation.timeout_s > 0 ? operation.timeout_s : timeout_s()};
+  if (identity_.observer != nullptr) identity_.observer->OnEnqueue(EventOf(call, ""));
+  if (!operation.async && queue_->idle()) return Work(call.sequence, RunCall(call));
+  // What the queue's thread runs outlives this frame.
+  auto owned = std::make_shared<const OwnedOperation>(operation);
+  const Work work =
+      queue_->Push(call.sequence, [this, owned, call, members = std::move(members)]() mutable {
+        call.operation = &owned->operation;
+        call.members = members;
+        return RunCall(call);
+      });
   // A finished Work does not hold the queue's state.
-  return operation.async ? work : Work(sequence, work.Wait());
+  return operation.async ? work : Work(call.sequence, work.Wait());
 }
 
-void SerialCommunicator::RunQueue() {
-  constexpr double kSliceSeconds = 3600;
-  while (true) {
-    std::unique_ptr<Pending> next;
-    {
-      MutexLock lock(&mu_);
-      while (queue_.empty() && !stopping_) changed_.WaitFor(&mu_, kSliceSeconds);
-      if (queue_.empty()) return;
-      next = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    next->state->Finish(
-        RunCall(next->owned.operation, next->members, next->sequence, next->timeout_s));
-  }
-}
-
-void SerialCommunicator::StopQueue() {
-  if (!thread_.joinable()) return;
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
-  thread_.join();
-}
-
-Status SerialCommunicator::RunCall(const Operation& operation, std::span<const Operation> members,
-                                   uint64_t sequence, double timeout_s) {
+Status SerialCommunicator::RunCall(const Call& queued) {
+  Call call = queued;
+  call.deadline_s = RealClock()->MonotonicSeconds() + call.timeout_s;
   debug::Observer* const observer = identity_.observer;
-  if (observer != nullptr) observer->OnStart(EventOf(operation, sequence));
-  const Call call = {.operation = &operation,
-                     .members = members,
-                     .sequence = sequence,
-                     .deadline_s = RealClock()->MonotonicSeconds() + timeout_s,
-                     .timeout_s = timeout_s};
+  if (observer != nullptr) observer->OnStart(EventOf(call, AlgorithmOf(*call.operation)));
   const Status status = failure_.failed() ? failure_.status() : Finished(call, Execute(call));
-  if (observer != nullptr) observer->OnEnd(EventOf(operation, sequence), status);
+  if (observer != nullptr) observer->OnEnd(EventOf(call, AlgorithmOf(*call.operation)), status);
   return status;
 }
 
@@ -183,18 +153,19 @@ Status SerialCommunicator::Finished(const Call& call, Status status) {
   return status;
 }
 
-debug::OperationEvent SerialCommunicator::EventOf(const Operation& operation,
-                                                  uint64_t sequence) const {
+debug::OperationEvent SerialCommunicator::EventOf(const Call& call,
+                                                  std::string_view algorithm) const {
+  const Operation& operation = *call.operation;
   const int64_t element_bytes = ByteSize(operation.dtype);
   const bool has_type = operation.kind != OpKind::kBarrier && operation.kind != OpKind::kGroup;
   return {.group = identity_.name,
           .group_id = group_id_,
           .rank = rank(),
           .group_size = size(),
-          .sequence = sequence,
+          .sequence = call.sequence,
           .operation = Name(operation.kind),
           .dtype = has_type ? Name(operation.dtype) : "",
-          .algorithm = AlgorithmOf(operation),
+          .algorithm = algorithm,
           .count = operation.count,
           .input_bytes = InputElements(operation, rank(), size()) * element_bytes,
           .output_bytes = OutputElements(operation, rank(), size()) * element_bytes,

@@ -1,6 +1,7 @@
-// The half of a communicator that does not depend on the library below: sequence numbers,
+// The half of a communicator that does not depend on what moves the bytes: sequence numbers,
 // deadlines, the first failure, the queue of asynchronous operations, sends and receives between
-// GroupStart and GroupEnd, calls of the observer. A backend adds Execute and NewGroup.
+// GroupStart and GroupEnd, calls of the observer. A backend adds Execute and NewGroup; ours
+// (engine/cria_communicator.h), MPI's and gloo's do.
 //
 //   class FooCommunicator : public SerialCommunicator {
 //     ~FooCommunicator() override { StopQueue(); }
@@ -8,7 +9,7 @@
 //   };
 //
 // Execute runs one operation to its end; calls come one at a time, in the order of submission, from
-// the caller's thread or, once there was an asynchronous one, from the queue's. An error that
+// the caller's thread or, while asynchronous ones are pending, from the queue's. An error that
 // Execute returns becomes a CommError, and breaks the communicator unless it is Unimplemented or
 // was made by BadArgument. Thread-safety as communicator.h says.
 
@@ -17,20 +18,18 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/status.h"
 #include "comm/api/communicator.h"
 #include "comm/api/error.h"
 #include "comm/api/operation.h"
 #include "comm/engine/failure.h"
+#include "comm/engine/work_queue.h"
 #include "debug/observer.h"
 
 namespace cria::comm {
@@ -43,6 +42,7 @@ class SerialCommunicator : public Communicator {
     std::vector<int> world_ranks = {};  // by rank
     double timeout_s = 300;
     debug::Observer* observer = nullptr;  // may be null; outlives the communicator
+    uint64_t id = 0;                      // engine/group_id.h; 0: of the name and the ranks alone
   };
 
   explicit SerialCommunicator(Identity identity);
@@ -73,11 +73,12 @@ class SerialCommunicator : public Communicator {
   };
 
   virtual Status Execute(const Call& call) = 0;
-  // Of the library's choice, for the observer; views that live as long as the communicator.
-  virtual std::string_view AlgorithmOf(const Operation& operation) const;
+  // For the observer, on the thread that runs the operation; the view lives as long as the
+  // communicator.
+  virtual std::string_view AlgorithmOf(const Operation& operation);
 
   // Runs what is queued, ends the queue's thread. In a derived destructor, first.
-  void StopQueue() CRIA_EXCLUDES(mu_);
+  void StopQueue() { queue_.reset(); }
 
   // The error of a call, told as api/error.h wants it.
   Status MakeError(const Call& call, CommErrorKind kind, const std::string& reason,
@@ -90,24 +91,13 @@ class SerialCommunicator : public Communicator {
   const Identity& identity() const { return identity_; }
   uint64_t group_id() const { return group_id_; }
 
-  Work Submit(const Operation& operation) override CRIA_EXCLUDES(mu_);
+  Work Submit(const Operation& operation) override;
 
  private:
-  struct Pending {
-    explicit Pending(const Operation& source) : owned(source) {}
-    OwnedOperation owned;
-    std::vector<Operation> members = {};
-    uint64_t sequence = 0;
-    double timeout_s = 0;
-    std::shared_ptr<WorkState> state = std::make_shared<WorkState>();
-  };
-
-  Work Enqueue(const Operation& operation, std::vector<Operation> members) CRIA_EXCLUDES(mu_);
-  Status RunCall(const Operation& operation, std::span<const Operation> members, uint64_t sequence,
-                 double timeout_s);
+  Work Enqueue(const Operation& operation, std::vector<Operation> members);
+  Status RunCall(const Call& call);
   Status Finished(const Call& call, Status status);
-  debug::OperationEvent EventOf(const Operation& operation, uint64_t sequence) const;
-  void RunQueue() CRIA_EXCLUDES(mu_);
+  debug::OperationEvent EventOf(const Call& call, std::string_view algorithm) const;
 
   // Constant after construction.
   const Identity identity_;
@@ -115,16 +105,13 @@ class SerialCommunicator : public Communicator {
   // Own synchronisation.
   std::atomic<double> timeout_s_;
   FailureState failure_;
-  // Of the calling thread.
-  uint64_t sequence_ = 0;
+  // Of the calling thread. Collectives count on all ranks alike; sends, receives and their groups
+  // for themselves, since not all ranks take part.
+  uint64_t num_collectives_ = 0;
+  uint64_t num_transfers_ = 0;
   bool in_group_ = false;
   std::vector<Operation> group_;
-  std::thread thread_;
-
-  Mutex mu_;
-  CondVar changed_;
-  std::deque<std::unique_ptr<Pending>> queue_ CRIA_GUARDED_BY(mu_);
-  bool stopping_ CRIA_GUARDED_BY(mu_) = false;
+  std::unique_ptr<WorkQueue> queue_ = std::make_unique<WorkQueue>();
 };
 
 }  // namespace cria::comm

@@ -33,8 +33,8 @@ class PlanCache {
   PlanCache(const GroupTopology* topology, const AlgorithmOverrides* algorithms, int rank,
             bool tcp_only);
 
-  // The plan of an operation other than all_to_all_v, send, recv and group; a barrier's is that of an
-  // all_reduce of one byte. Valid until the next call.
+  // The plan of an operation other than all_to_all_v, send, recv and group; a barrier's is that of
+  // an all_reduce of one byte. Valid until the next call.
   StatusOr<const CachedPlan*> Find(const Operation& operation);
 
  private:

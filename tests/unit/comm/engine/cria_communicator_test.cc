@@ -370,7 +370,7 @@ TEST(CriaCommunicatorGroupTest, AWrongListIsRefused) {
               StatusCode::kInvalidArgument);
     EXPECT_EQ(world.NewGroup({.ranks = {}, .name = "x"}).status().code(),
               StatusCode::kInvalidArgument);
-    EXPECT_EQ(world.GroupEnd().Wait().code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(world.GroupEnd().Wait().code(), StatusCode::kInvalidArgument);
   });
 }
 
