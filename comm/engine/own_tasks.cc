@@ -42,7 +42,8 @@ void Copy(const OperationContext& context, const Task& task) {
 void RunOwnTasks(const OperationContext& context, std::span<const Round> rounds) {
   for (const Round& round : rounds) {
     for (const Task& task : round.tasks) {
-      if (Reduces(context.plan->kind)) {
+      // A finished value is only copied; all others of a reduction are raw or partial.
+      if (Reduces(context.plan->kind) && task.sources[0].slot != Slot::kOutput) {
         Reduce(context, task);
       } else {
         Copy(context, task);

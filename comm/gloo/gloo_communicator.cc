@@ -132,7 +132,7 @@ class GlooCommunicator : public SerialCommunicator {
 
  protected:
   Status Execute(const Call& call) override;
-  std::string_view AlgorithmOf(const Operation& operation) const override {
+  std::string_view AlgorithmOf(const Operation& operation) override {
     return operation.kind == OpKind::kAllReduce ? Name(all_reduce_) : "";
   }
 
