@@ -12,12 +12,12 @@ namespace cria::comm {
 
 struct RankInfo {
   // Ranks with the same text share memory: host name, boot id and network namespace.
-  std::string host;
+  std::string host = {};
   // Where this rank's TCP endpoint listens: a numeric address and a port.
-  std::string address;
+  std::string address = {};
   int port = 0;
   // The abstract unix socket of its shared-memory domain, without the leading zero byte.
-  std::string shm_socket;
+  std::string shm_socket = {};
   int64_t pid = 0;
 };
 
