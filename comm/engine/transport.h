@@ -23,6 +23,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
@@ -58,9 +59,9 @@ struct Signature {
   DataType dtype = DataType::kFloat32;
   ReduceOp reduce_op = ReduceOp::kSum;
   Algorithm algorithm = Algorithm::kFlat;
-  uint8_t reserved[2] = {0, 0};
+  uint8_t reserved[6] = {0, 0, 0, 0, 0, 0};  // no padding: it is compared as bytes
 };
-static_assert(sizeof(Signature) == 56);
+static_assert(sizeof(Signature) == 56 && std::has_unique_object_representations_v<Signature>);
 
 // True when two ranks run the same operation.
 bool Agree(const Signature& a, const Signature& b);
