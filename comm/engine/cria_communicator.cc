@@ -180,7 +180,11 @@ Transport* CriaCommunicator::TransportOf(LinkKind link) const {
 
 Status CriaCommunicator::RunCollective(const Call& call) {
   const Operation& operation = *call.operation;
-  CRIA_ASSIGN_OR_RETURN(const CachedPlan* cached, plans_.Find(operation));
+  const StatusOr<const CachedPlan*> found = plans_.Find(operation);
+  if (!found.ok()) {  // the same on all ranks: nothing was sent, nothing is broken
+    return MakeError(call, CommErrorKind::kBadArgument, Message(found.status()));
+  }
+  const CachedPlan* cached = *found;
   // A barrier moves nothing; nor does a count of zero, yet the ranks must agree that it is zero.
   if (operation.kind == OpKind::kBarrier || cached->stretches.empty()) return Agree(call);
   OperationContext context = ContextOf(call, cached->plan);

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "comm/engine/cria_communicator.h"
 #include "comm/engine/job.h"
+#include "comm/net/interfaces.h"
 #include "comm/rendezvous/rendezvous.h"
 
 namespace cria::comm {
@@ -79,7 +80,9 @@ StatusOr<std::unique_ptr<Communicator>> JoinWorld(const WorldOptions& options) {
                 .shm_socket = job->shm->socket_name(),
                 .pid = static_cast<int64_t>(getpid())};
   if (environment.world_size > 1) {
-    const std::string address = "127.0.0.1";
+    CRIA_ASSIGN_OR_RETURN(
+        const std::string address,
+        ChooseAddress(options.interface, environment.master_address, environment.master_port));
     CRIA_ASSIGN_OR_RETURN(job->tcp,
                           TcpDomain::Create({.address = address, .streams = options.tcp_streams}));
     mine.address = job->tcp->address();

@@ -48,7 +48,18 @@ class CollectivesTest : public testing::TestWithParam<Layout> {
                      }
                    });
   }
+  static bool IsRefused(OpKind kind, DataType dtype, ReduceOp op);
 };
+
+// An average of integers must see all values at once; asked for an algorithm that cannot, the
+// planner refuses.
+bool CollectivesTest::IsRefused(OpKind kind, DataType dtype, ReduceOp op) {
+  const bool is_float =
+      dtype == DataType::kFloat32 || dtype == DataType::kBfloat16 || dtype == DataType::kFloat16;
+  const auto told = GetParam().algorithms.find(kind);
+  return op == ReduceOp::kAvg && !is_float && told != GetParam().algorithms.end() &&
+         told->second != Algorithm::kFlat;
+}
 
 TEST_P(CollectivesTest, GivesTheExactResultForAnyCount) {
   std::vector<CollectiveCase> cases;
@@ -76,6 +87,7 @@ TEST_P(CollectivesTest, GivesTheExactResultForAnyTypeReductionAndAlignment) {
       const auto dtype = static_cast<DataType>(t);
       for (int o = 0; o < (comm::Reduces(kind) ? comm::kNumReduceOps : 1); ++o) {
         if (comm::Reduces(kind) && !comm::Reducible(dtype)) continue;
+        if (IsRefused(kind, dtype, static_cast<ReduceOp>(o))) continue;
         cases.push_back({.kind = kind,
                          .dtype = dtype,
                          .op = static_cast<ReduceOp>(o),

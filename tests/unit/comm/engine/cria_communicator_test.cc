@@ -247,11 +247,13 @@ TEST_P(CriaCommunicatorTest, AbortEndsTheWaitsOfAllRanksWithItsReason) {
 }
 
 TEST_P(CriaCommunicatorTest, AbortFromAnotherThreadEndsAnAsyncOperation) {
-  RunRankThreads(Options(), [](Communicator& world) {
+  std::atomic<bool> aborted{false};
+  RunRankThreads(Options(), [&aborted](Communicator& world) {
     ASSERT_EQ(CheckCollective(world, {.count = 8}), "");
     if (world.rank() != 0) {
-      // These never come to the operation; the abort reaches them when they ask.
-      while (world.failure().ok()) std::this_thread::yield();
+      // These come too late: the abort is what they meet.
+      while (!aborted) std::this_thread::yield();
+      EXPECT_EQ(world.Barrier().Wait().code(), StatusCode::kCancelled);
       return;
     }
     std::vector<float> x(100);
@@ -264,6 +266,7 @@ TEST_P(CriaCommunicatorTest, AbortFromAnotherThreadEndsAnAsyncOperation) {
     std::thread other([&world] { world.Abort("stop"); });
     EXPECT_EQ(work.Wait().code(), StatusCode::kCancelled) << Message(work.Wait());
     other.join();
+    aborted = true;
   });
 }
 
