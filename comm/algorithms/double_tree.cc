@@ -152,7 +152,7 @@ class TreeBuilder {
     }
     task.targets = {member.parent < 0 ? c_.Output(member.position, piece.offset)
                                       : Slot(member.position, chunk)};
-    builder_->Add(first_ + chunk + tree_.depth() - member.depth, std::move(task));
+    builder_->Add(first_ + chunk + tree_.depth() - 1 - member.depth, std::move(task));
   }
 
   const Collective& c_;
@@ -196,9 +196,7 @@ int DoubleTreeRounds(OpKind kind, int n, int num_chunks) {
   if (n == 1) return kFlatRounds;
   switch (kind) {
     case OpKind::kAllReduce:
-      return num_chunks + 2 * TreeDepth(n);
-    case OpKind::kReduce:
-      return num_chunks + TreeDepth(n - 1) + 1;
+      return num_chunks + 2 * TreeDepth(n) - 1;
     default:
       return num_chunks + TreeDepth(n - 1);
   }
@@ -214,7 +212,7 @@ void BuildDoubleTree(const Collective& c, PlanBuilder* builder) {
     switch (c.kind) {
       case OpKind::kAllReduce:
         tree.Reduce();
-        tree.Broadcast(TreeDepth(n) + 1);
+        tree.Broadcast(TreeDepth(n));
         break;
       case OpKind::kReduce:
         tree.Reduce();

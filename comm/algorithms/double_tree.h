@@ -9,15 +9,13 @@
 //                       0   2 4   6
 //
 // Data flows in chunks: a node of depth d (D the deepest) adds its children's chunk k to its own in
-// round k + D - d; all_reduce: chunk k comes back down in round k + D + d.
-// all_reduce: chunks + 2D rounds, 2 * bytes a rank; reduce: chunks + D, broadcast: chunks + D - 1,
-// with the root on top of both trees, of the other n-1 ranks; bytes * 1 a rank and 1.5 at the inner
-// nodes' receiving end. D = floor(log2(n)) or one more.
-// Wins where latency counts but bytes do too: log2(n) against the ring's n. A partial is added to
-// at each level, in order of position, in float32 for 16-bit types; one rounding.
-// Scratch: two chunks.
-// Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
-// scan", Parallel Computing 2009.
+// round k + D - 1 - d; all_reduce: chunk k comes back down in round k + D - 1 + d.
+// all_reduce: chunks + 2D - 1 rounds, 2 * bytes a rank in and out; reduce and broadcast: chunks + D
+// - 1 rounds, bytes * 1 a rank, with the root on top of both trees of the other n-1 ranks. D =
+// floor(log2(n)) or one more. Wins where latency counts but bytes do too: log2(n) against the
+// ring's n. A partial is added to at each level, in order of position, in float32 for 16-bit types;
+// one rounding. Scratch: two chunks. Source: Sanders, Speck, Traeff, "Two-tree algorithms for full
+// bandwidth broadcast, reduction and scan", Parallel Computing 2009.
 
 #ifndef CRIA_COMM_ALGORITHMS_DOUBLE_TREE_H_
 #define CRIA_COMM_ALGORITHMS_DOUBLE_TREE_H_

@@ -89,16 +89,6 @@ void BuildFlat(const Collective& c, PlanBuilder* builder) {
     case OpKind::kReduceScatter:
       for (int i = 0; i < n; ++i) AddParts(c, i, all, only(i), &flat);
       return;
-    case OpKind::kGather:
-      for (int i = 0; i < n; ++i) {
-        if (c.self == i || c.self == c.root) AddParts(c, i, only(i), root, &flat);
-      }
-      return;
-    case OpKind::kScatter:
-      for (int i = 0; i < n; ++i) {
-        if (c.self == i || c.self == c.root) AddParts(c, i, root, only(i), &flat);
-      }
-      return;
     default:
       CRIA_CHECK(false, "flat has no ", Name(c.kind));
   }

@@ -10,7 +10,7 @@
 // 2(n-1) messages of bytes/n a rank, two hops; best while n is small. Operations too small to cut
 // have a single owner, the root where there is one. Sources combine in order of position; one
 // rounding.
-// Every kind but send, recv and group. No scratch but for all_to_all in place (pairwise.h).
+// No scratch. all_to_all, gather and scatter in one round: pairwise.h.
 
 #ifndef CRIA_COMM_ALGORITHMS_FLAT_H_
 #define CRIA_COMM_ALGORITHMS_FLAT_H_
@@ -21,7 +21,7 @@ namespace cria::comm {
 
 inline constexpr int kFlatRounds = 1;
 
-// kind: all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter.
+// kind: all_reduce, reduce, broadcast, all_gather, reduce_scatter.
 void BuildFlat(const Collective& collective, PlanBuilder* builder);
 
 }  // namespace cria::comm

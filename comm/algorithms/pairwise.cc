@@ -93,7 +93,8 @@ void AddTransfer(const Collective& c, int source, int target, bool aside, int ro
   const int64_t from = pieces[0].offset;
   const int64_t to = c.parts.Start(written);
   const bool moved = aside && source != target;
-  builder->Add(round, {.owner = c.rank(target),
+  // Work for everyone: a gather is done by the sources, the others by the targets.
+  builder->Add(round, {.owner = c.rank(c.kind == OpKind::kGather ? source : target),
                        .count = pieces[0].count,
                        .sources = {moved ? c.Scratch(source, from) : c.Input(source, from)},
                        .targets = {c.Output(target, to)}});

@@ -12,10 +12,8 @@ bool HasSimple(Algorithm algorithm, OpKind kind) {
   const bool whole =
       kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast;
   const bool parts = kind == OpKind::kAllGather || kind == OpKind::kReduceScatter;
-  const bool rows = kind == OpKind::kGather || kind == OpKind::kScatter;
   switch (algorithm) {
     case Algorithm::kFlat:
-      return whole || parts || rows;
     case Algorithm::kRing:
     case Algorithm::kHalvingDoubling:
       return whole || parts;

@@ -9,7 +9,7 @@
 namespace cria::comm {
 
 // True for flat, ring, halving_doubling and double_tree where they have this kind (all_reduce,
-// reduce, broadcast, all_gather, reduce_scatter, gather, scatter).
+// reduce, broadcast, all_gather, reduce_scatter).
 bool HasSimple(Algorithm algorithm, OpKind kind);
 
 // HasSimple(algorithm, collective.kind) holds.

@@ -12,10 +12,12 @@
 namespace cria::comm {
 
 // A link as the cost model sees it: a message of b bytes takes latency_us + b / (gigabytes_per_s *
-// 1000) microseconds, alone on the link.
+// 1000) microseconds, alone on the link; each message costs its sender and its receiver
+// message_us of their time, so that many at once are not free.
 struct LinkCost {
   double latency_us = 0;
   double gigabytes_per_s = 0;
+  double message_us = 0;
 };
 
 struct GroupTopology {
@@ -23,13 +25,13 @@ struct GroupTopology {
   std::vector<int> host_of_rank = {};
   // Above hosts: the rack (or zone) of each host, and so on; may be empty. tier_of_host[t][h].
   std::vector<std::vector<int>> tier_of_host = {};
-  LinkCost shm = {0.15, 10.0};  // inside a host; per rank
-  LinkCost tcp = {10.0, 2.0};   // between hosts; per host: its ranks share it
+  LinkCost shm = {0.15, 16.0, 0.02};  // inside a host; per rank, of what it reads and writes
+  LinkCost tcp = {10.0, 2.0, 2.5};    // between hosts; per rank, and per host what leaves it
   // By tier of tier_of_host: how many times less bandwidth leaves a unit of that tier than its
   // hosts have together (7 for the 1:7 of Llama 3's aggregation layer); 1: none.
   std::vector<double> oversubscription = {};
   // gigabytes/s at which one rank combines two arrays in memory.
-  double reduce_gigabytes_per_s = 8.0;
+  double reduce_gigabytes_per_s = 16.0;
   // Cores of a host: more ranks than cores take turns.
   int cores_per_host = 0;  // 0: unknown, as many as ranks
 

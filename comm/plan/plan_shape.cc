@@ -17,7 +17,6 @@
 namespace cria::comm {
 namespace {
 
-// A cut at a multiple of a cache line: two owners never write one.
 constexpr int64_t kCutBytes = 64;
 
 // The ranks in the order of their hosts; those of a host in rank order.
@@ -50,18 +49,6 @@ std::vector<Part> PartsByRank(const PlanRequest& request) {
   return parts;
 }
 
-// The V kinds are the plain ones with other parts.
-OpKind PlainKind(OpKind kind) {
-  if (kind == OpKind::kAllGatherV) return OpKind::kAllGather;
-  if (kind == OpKind::kReduceScatterV) return OpKind::kReduceScatter;
-  return kind;
-}
-
-// Kinds whose data only moves between pairs: pairwise.h.
-bool MovesPairs(OpKind kind) {
-  return kind == OpKind::kAllToAll || kind == OpKind::kGather || kind == OpKind::kScatter;
-}
-
 Collective MakeCollective(const PlanRequest& request, const PlanShape& shape) {
   const GroupTopology& topology = *request.topology;
   Collective c;
@@ -87,7 +74,7 @@ Collective MakeCollective(const PlanRequest& request, const PlanShape& shape) {
                             (!MovesPairs(c.kind) || NumHosts(topology) < topology.size());
   const bool inside = hierarchical || NumHosts(topology) == 1;
   c.link = inside && !request.tcp_only ? LinkKind::kShm : LinkKind::kTcp;
-  c.align = std::max<int64_t>(1, kCutBytes / ByteSize(request.dtype));
+  c.align = CutElements(request.dtype);
   c.num_chunks = shape.num_chunks;
   c.recursive_doubling = shape.recursive_doubling;
   const bool whole =
@@ -144,6 +131,18 @@ void BuildOnHosts(const PlanRequest& request, const PlanShape& shape, const Coll
 
 }  // namespace
 
+OpKind PlainKind(OpKind kind) {
+  if (kind == OpKind::kAllGatherV) return OpKind::kAllGather;
+  if (kind == OpKind::kReduceScatterV) return OpKind::kReduceScatter;
+  return kind;
+}
+
+bool MovesPairs(OpKind kind) {
+  return kind == OpKind::kAllToAll || kind == OpKind::kGather || kind == OpKind::kScatter;
+}
+
+int64_t CutElements(DataType dtype) { return kCutBytes / ByteSize(dtype); }
+
 int NumHosts(const GroupTopology& topology) {
   const auto& hosts = topology.host_of_rank;
   return *std::max_element(hosts.begin(), hosts.end()) + 1;
@@ -196,11 +195,9 @@ std::string Describe(const PlanShape& shape) {
 
 std::string WhyNot(const PlanRequest& request, Algorithm algorithm) {
   const OpKind kind = PlainKind(request.kind);
-  const bool has = algorithm == Algorithm::kPairwise       ? MovesPairs(kind)
-                   : algorithm == Algorithm::kHierarchical ? true
-                   : algorithm == Algorithm::kFlat
-                       ? true
-                       : HasSimple(algorithm, kind) && !MovesPairs(kind);
+  bool has = HasSimple(algorithm, kind);
+  if (MovesPairs(kind)) has = algorithm == Algorithm::kFlat || algorithm == Algorithm::kPairwise;
+  if (algorithm == Algorithm::kHierarchical) has = true;
   if (!has) return StrCat("has no ", Name(request.kind));
   const bool integer_average =
       Reduces(kind) && request.reduce_op == ReduceOp::kAvg && request.dtype >= DataType::kInt8;

@@ -27,6 +27,13 @@ struct PlanShape {
 // "ring", "hierarchical (halving_doubling between hosts)".
 std::string Describe(const PlanShape& shape);
 
+// all_gather_v is an all_gather with other parts, reduce_scatter_v a reduce_scatter.
+OpKind PlainKind(OpKind kind);
+// Kinds whose data moves between pairs of ranks: all_to_all, gather, scatter.
+bool MovesPairs(OpKind kind);
+// Cuts of a buffer are multiples of so many elements: a cache line, which two owners never share.
+int64_t CutElements(DataType dtype);
+
 // Why this algorithm, or this shape, cannot run this operation here; empty when it can.
 std::string WhyNot(const PlanRequest& request, Algorithm algorithm);
 std::string WhyNot(const PlanRequest& request, const PlanShape& shape);

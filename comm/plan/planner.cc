@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/str.h"
-#include "comm/plan/plan_shape.h"
+#include "comm/plan/cost.h"
+#include "comm/plan/simple_cost.h"
 
 namespace cria::comm {
 namespace {
@@ -39,15 +41,23 @@ StatusOr<OpKind> ParsePlannedKind(const std::string& name) {
   return ParseOpKind(name);
 }
 
-constexpr int64_t kFlatBytes = 64 << 10;
-
-bool OneHost(const GroupTopology& topology) {
-  const auto& hosts = topology.host_of_rank;
-  return std::all_of(hosts.begin(), hosts.end(), [](int host) { return host == 0; });
-}
-
 // A barrier in terms of the others; what has no plan is refused.
 StatusOr<PlanRequest> Normalize(PlanRequest request) {
+  CRIA_CHECK(request.topology != nullptr && request.topology->size() > 0);
+  const int n = request.topology->size();
+  const bool in_range = request.rank >= 0 && request.rank < n && request.root >= 0 &&
+                        request.root < n && request.count >= 0;
+  if (!in_range) {
+    return InvalidArgumentError(Name(request.kind), ": rank ", request.rank, ", root ",
+                                request.root, ", count ", request.count, " of ", n, " ranks");
+  }
+  const bool v = request.kind == OpKind::kAllGatherV || request.kind == OpKind::kReduceScatterV;
+  const size_t num_counts = v ? static_cast<size_t>(n) : 0;
+  if (request.counts.size() != num_counts ||
+      (!request.displacements.empty() && request.displacements.size() != num_counts)) {
+    return InvalidArgumentError(Name(request.kind), ": ", request.counts.size(), " counts and ",
+                                request.displacements.size(), " displacements of ", n, " ranks");
+  }
   switch (request.kind) {
     case OpKind::kAllToAllV:
     case OpKind::kSend:
@@ -88,20 +98,52 @@ StatusOr<AlgorithmOverrides> ParseAlgorithmOverrides(const std::string& text) {
   return overrides;
 }
 
+StatusOr<std::vector<Candidate>> PriceCandidates(const PlanRequest& asked) {
+  CRIA_ASSIGN_OR_RETURN(const PlanRequest request, Normalize(asked));
+  const GroupShape group = ShapeOf(*request.topology);
+  std::vector<Candidate> candidates;
+  for (int i = 0; i < kNumAlgorithms; ++i) {
+    const auto algorithm = static_cast<Algorithm>(i);
+    Candidate candidate;
+    candidate.shape.algorithm = algorithm;
+    candidate.why_not = WhyNot(request, algorithm);
+    if (candidate.why_not.empty() && algorithm == Algorithm::kHierarchical &&
+        group.num_hosts == 1) {
+      candidate.why_not = "one host: the same as flat";
+    }
+    if (candidate.why_not.empty()) {
+      const auto cheapest = CheapestShape(request, group, algorithm);
+      candidate.shape = cheapest->shape;
+      candidate.cost = cheapest->cost;
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) {
+                     if (a.why_not.empty() != b.why_not.empty()) return a.why_not.empty();
+                     return a.why_not.empty() && a.cost.total_us() < b.cost.total_us();
+                   });
+  return candidates;
+}
+
+StatusOr<PlanShape> ChooseShape(const PlanRequest& asked, const AlgorithmOverrides& overrides) {
+  CRIA_ASSIGN_OR_RETURN(const PlanRequest request, Normalize(asked));
+  const auto found = overrides.find(asked.kind);
+  if (found == overrides.end()) {
+    CRIA_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, PriceCandidates(request));
+    return candidates.front().shape;
+  }
+  const std::string why_not = WhyNot(request, found->second);
+  if (!why_not.empty()) {
+    return InvalidArgumentError("CRIA_COMM_ALGO asks for ", Name(found->second), " for ",
+                                Name(asked.kind), ": ", why_not);
+  }
+  return CheapestShape(request, ShapeOf(*request.topology), found->second)->shape;
+}
+
 StatusOr<Plan> BuildPlan(const PlanRequest& asked, const AlgorithmOverrides& overrides) {
   CRIA_ASSIGN_OR_RETURN(const PlanRequest request, Normalize(asked));
-  PlanShape shape;
-  if (const auto found = overrides.find(asked.kind); found != overrides.end()) {
-    const std::string why_not = WhyNot(request, found->second);
-    if (!why_not.empty()) {
-      return InvalidArgumentError("CRIA_COMM_ALGO: ", Name(found->second), " for ",
-                                  Name(request.kind), ": ", why_not);
-    }
-    shape.algorithm = found->second;
-  } else if (!OneHost(*request.topology) && request.count * ByteSize(request.dtype) > kFlatBytes &&
-             WhyNot(request, Algorithm::kRing).empty()) {
-    shape.algorithm = Algorithm::kRing;
-  }
+  CRIA_ASSIGN_OR_RETURN(const PlanShape shape, ChooseShape(asked, overrides));
   return BuildShape(request, shape);
 }
 

@@ -25,7 +25,9 @@
 #include "comm/api/types.h"
 #include "comm/plan/group_topology.h"
 #include "comm/plan/plan.h"
+#include "comm/plan/plan_cost.h"
 #include "comm/plan/plan_request.h"
+#include "comm/plan/plan_shape.h"
 
 namespace cria::comm {
 
@@ -34,24 +36,20 @@ using AlgorithmOverrides = std::map<OpKind, Algorithm>;
 StatusOr<AlgorithmOverrides> ParseAlgorithmOverrides(const std::string& text);
 
 struct Candidate {
-  Algorithm algorithm = Algorithm::kFlat;
-  int rounds = 0;
-  int64_t bytes_sent_max = 0;  // by the busiest rank, over all links
-  double latency_us = 0;
-  double bandwidth_us = 0;  // time of the bytes on the slowest link, oversubscription included
-  double reduce_us = 0;
-  double total_us = 0;
-  std::string why_not;  // not empty: cannot run this operation here
+  PlanShape shape = {};  // the cheapest of its algorithm
+  PlanCost cost = {};
+  std::string why_not = {};  // not empty: cannot run this operation here
 };
 
 // All algorithms with their costs, cheapest first, those that cannot run last.
-std::vector<Candidate> PriceCandidates(const PlanRequest& request);
+StatusOr<std::vector<Candidate>> PriceCandidates(const PlanRequest& request);
 
-// The plan of the cheapest candidate, or of the overriding one.
+// The shape of the cheapest candidate, or of the overriding algorithm.
+StatusOr<PlanShape> ChooseShape(const PlanRequest& request,
+                                const AlgorithmOverrides& overrides = {});
+
+// The plan of that shape.
 StatusOr<Plan> BuildPlan(const PlanRequest& request, const AlgorithmOverrides& overrides = {});
-
-// The candidates as a table, the chosen plan's rounds below it: what --explain prints.
-std::string ExplainPlan(const PlanRequest& request, const AlgorithmOverrides& overrides = {});
 
 }  // namespace cria::comm
 
