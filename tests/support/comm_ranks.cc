@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -94,19 +95,31 @@ void WriteAll(int fd, const std::string& text) {
   _exit(0);
 }
 
-}  // namespace
-
-int FreePort() {
+bool CanListen(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   CRIA_CHECK(fd >= 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  CRIA_CHECK(bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  CRIA_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   close(fd);
-  return ntohs(address.sin_port);
+  return bound;
+}
+
+}  // namespace
+
+int FreePort() {
+  // Below the ports that the kernel gives to connections, which could take it before rank 0 does;
+  // counted, so that jobs side by side have different ones.
+  constexpr int kFirst = 10'000, kNumPorts = 20'000;
+  static std::atomic<int> next{static_cast<int>(getpid() % kNumPorts) * 37};
+  for (int tries = 0; tries < kNumPorts; ++tries) {
+    const int port = kFirst + next++ % kNumPorts;
+    if (CanListen(port)) return port;
+  }
+  CRIA_CHECK(false, "no free port");
+  return 0;
 }
 
 void RunRankThreads(const RankOptions& options,

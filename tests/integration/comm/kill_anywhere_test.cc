@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -147,6 +148,7 @@ class KillAnywhereTest : public testing::TestWithParam<Scene> {
       });
     }
     for (std::thread& job : jobs) job.join();
+    std::cout << deaths.size() << " deaths" << std::endl;
     for (size_t i = 0; i < deaths.size(); ++i) EXPECT_EQ(errors[i], "") << Describe(deaths[i]);
   }
 

@@ -250,13 +250,14 @@ TEST_P(CriaCommunicatorTest, AbortFromAnotherThreadEndsAnAsyncOperation) {
   std::atomic<bool> aborted{false};
   RunRankThreads(Options(), [&aborted](Communicator& world) {
     ASSERT_EQ(CheckCollective(world, {.count = 8}), "");
+    std::vector<float> x(100);
     if (world.rank() != 0) {
       // These come too late: the abort is what they meet.
       while (!aborted) std::this_thread::yield();
-      EXPECT_EQ(world.Barrier().Wait().code(), StatusCode::kCancelled);
+      EXPECT_EQ(world.AllReduce({x.data(), x.data(), 100}).Wait().code(), StatusCode::kCancelled)
+          << Message(world.failure());
       return;
     }
-    std::vector<float> x(100);
     const Work work = world.AllReduce({x.data(),
                                        x.data(),
                                        100,
