@@ -1,5 +1,6 @@
 #include "base/config.h"
 
+#include <unistd.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
@@ -600,6 +601,21 @@ std::string WriteConfig(const ConfigVisitor::Fields& fields) {
   Writer writer;
   fields(writer);
   return writer.Take();
+}
+
+StatusOr<std::string> FindConfigFile(const std::string& kind, const std::string& name) {
+  if (Exists(name) && !IsDir(name)) return name;
+  std::string file = name;
+  if (file.size() < 5 || file.substr(file.size() - 5) != ".yaml") file += ".yaml";
+  char self[4096];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+  const std::string program(self, length > 0 ? static_cast<size_t>(length) : 0);
+  const std::string below = JoinPath(JoinPath("configs", kind), file);
+  for (const std::string& root : {program + ".runfiles/cria", std::string(".")}) {
+    const std::string path = JoinPath(root, below);
+    if (Exists(path)) return path;
+  }
+  return NotFoundError("config '", name, "': no such file, and no ", below);
 }
 
 }  // namespace cria

@@ -104,6 +104,10 @@ class ConfigFile {
   std::unique_ptr<Node> root_;
 };
 
+// A file of configs/<kind>/<name>[.yaml], or `name` itself where it is a path: beside the program
+// (its runfiles), else below the working directory. NotFound, naming what was tried.
+StatusOr<std::string> FindConfigFile(const std::string& kind, const std::string& name);
+
 // The fields' present values as YAML. Reading it back gives equal values (strings: if UTF-8).
 std::string WriteConfig(const ConfigVisitor::Fields& fields);
 

@@ -4,12 +4,14 @@
 
 #include "CLI/CLI.hpp"
 #include "comm/bench/bench_command.h"
+#include "comm/plan/explain_command.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Collectives: measured, checked, explained", "cria comm");
   app.require_subcommand(1);
   int exit_code = 0;
   cria::comm::AddBenchCommand(&app, &exit_code);
+  cria::comm::AddExplainCommand(&app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -83,7 +83,7 @@ class ShapePricer {
     for (const int hosts : group_.hosts_per_unit) {
       const double block = hosts * m();
       const double leaving = (all_to_all ? block : 1) * std::max(0.0, n - block) * part;
-      load.unit_us.push_back(leaving * 1e-3 / (topology_.tcp.gigabytes_per_s * hosts));
+      load.unit_us.push_back(leaving * 1e-3 / (topology_.HostGigabytesPerS() * hosts));
     }
     AddRounds(load, 1, topology_, group_.cpu_factor, &cost_);
     ++cost_.rounds;

@@ -66,7 +66,7 @@ class RoundCounter {
       for (const auto& [unit, traffic] : unit_bytes_[tier]) {
         const double hosts = hosts_of_unit[tier].at(unit);
         most_us =
-            std::max(most_us, traffic.most() * 1e-3 / (topology_.tcp.gigabytes_per_s * hosts));
+            std::max(most_us, traffic.most() * 1e-3 / (topology_.HostGigabytesPerS() * hosts));
       }
       load.unit_us.push_back(most_us);
     }

@@ -26,7 +26,9 @@ struct GroupTopology {
   // Above hosts: the rack (or zone) of each host, and so on; may be empty. tier_of_host[t][h].
   std::vector<std::vector<int>> tier_of_host = {};
   LinkCost shm = {0.15, 16.0, 0.02};  // inside a host; per rank, of what it reads and writes
-  LinkCost tcp = {10.0, 2.0, 2.5};    // between hosts; per rank, and per host what leaves it
+  LinkCost tcp = {10.0, 2.0, 2.5};    // between hosts; per rank
+  // What leaves a host, of all its ranks together; 0: as much as tcp says of one rank.
+  double host_gigabytes_per_s = 0;
   // By tier of tier_of_host: how many times less bandwidth leaves a unit of that tier than its
   // hosts have together (7 for the 1:7 of Llama 3's aggregation layer); 1: none.
   std::vector<double> oversubscription = {};
@@ -35,6 +37,9 @@ struct GroupTopology {
   // Cores of a host: more ranks than cores take turns.
   int cores_per_host = 0;  // 0: unknown, as many as ranks
 
+  double HostGigabytesPerS() const {
+    return host_gigabytes_per_s > 0 ? host_gigabytes_per_s : tcp.gigabytes_per_s;
+  }
   int size() const { return static_cast<int>(host_of_rank.size()); }
 };
 

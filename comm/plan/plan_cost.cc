@@ -14,7 +14,8 @@ void AddRounds(const RoundLoad& load, double repeat, const GroupTopology& topolo
   if (shm) {
     bandwidth_us = load.touched_bytes * us_per_byte * cpu_factor;
   } else {
-    bandwidth_us = std::max(load.rank_bytes, load.host_bytes) * us_per_byte;
+    bandwidth_us = std::max(load.rank_bytes * us_per_byte,
+                            load.host_bytes * 1e-3 / topology.HostGigabytesPerS());
     for (size_t tier = 0; tier < load.unit_us.size(); ++tier) {
       const double times =
           tier < topology.oversubscription.size() ? topology.oversubscription[tier] : 1;

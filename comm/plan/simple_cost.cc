@@ -53,7 +53,7 @@ class Pricer {
       for (const int hosts : group_.hosts_per_unit) {
         const double block = static_cast<double>(hosts) * o_.members_per_host;
         const double bytes = block < n_ ? o_.lanes * leaving(static_cast<int>(block)) : 0;
-        load.unit_us.push_back(bytes * 1e-3 / (topology_.tcp.gigabytes_per_s * hosts));
+        load.unit_us.push_back(bytes * 1e-3 / (topology_.HostGigabytesPerS() * hosts));
       }
     }
     AddRounds(load, repeat, topology_, group_.cpu_factor, cost_);

@@ -1,12 +1,9 @@
 #include "trainer/config/train_config.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <optional>
 
 #include "base/config.h"
-#include "base/file.h"
 
 namespace cria::trainer {
 namespace {
@@ -228,18 +225,7 @@ std::string WriteTrainConfig(const TrainConfig& config) {
 }
 
 StatusOr<std::string> FindConfig(const std::string& kind, const std::string& name) {
-  if (Exists(name) && !IsDir(name)) return name;
-  std::string file = name;
-  if (file.size() < 5 || file.substr(file.size() - 5) != ".yaml") file += ".yaml";
-  char self[4096];
-  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-  const std::string program(self, length > 0 ? static_cast<size_t>(length) : 0);
-  const std::string below = JoinPath(JoinPath("configs", kind), file);
-  for (const std::string& root : {program + ".runfiles/cria", std::string(".")}) {
-    const std::string path = JoinPath(root, below);
-    if (Exists(path)) return path;
-  }
-  return NotFoundError("config '", name, "': no such file, and no ", below);
+  return FindConfigFile(kind, name);
 }
 
 }  // namespace cria::trainer
