@@ -58,6 +58,9 @@ class GroupSync {
   // Ranks take turns on the cores: whoever waits should let others run.
   bool crowded() const { return own_->by_counter != 0; }
 
+  // The communicator's error; OK while it has none.
+  Status Broken() const { return failure_->failed() ? failure_->status() : OkStatus(); }
+
   // Meets the peers that were not met yet; once it returned OK, it costs a comparison.
   Status AttachAll(const OperationContext& context) {
     return num_attached_ == num_local() ? OkStatus() : AttachMissing(context);

@@ -14,6 +14,7 @@ ShmTransport::ShmTransport(Segment* segment, Peers* peers, const GroupInfo& grou
 }
 
 Status ShmTransport::Run(const OperationContext& context, std::span<const Round> rounds) {
+  CRIA_RETURN_IF_ERROR(sync_.Broken());
   CRIA_RETURN_IF_ERROR(sync_.AttachAll(context));
   context.Step("enter");
   if (IsTiny(context, rounds)) return RunTiny(context);
@@ -118,6 +119,7 @@ Status ShmTransport::RunTask(const OperationContext& context, const Task& task, 
 
 Status ShmTransport::Exchange(const OperationContext& context, std::span<const Transfer> sends,
                               std::span<const Transfer> recvs) {
+  CRIA_RETURN_IF_ERROR(sync_.Broken());
   context.Step("enter");
   CRIA_RETURN_IF_ERROR(mailbox_.Exchange(context, sends, recvs));
   context.Step("leave");

@@ -165,17 +165,18 @@ std::vector<ShmOutcome> RunShmProcesses(
     meanwhile(pids);
   }
   std::vector<ShmOutcome> outcomes(pids.size());
+  std::vector<int> statuses(pids.size());
+  for (size_t i = 0; i < pids.size(); ++i) waitpid(pids[i], &statuses[i], WUNTRACED);
   for (size_t i = 0; i < pids.size(); ++i) {
-    std::array<char, 4096> report;
+    if (WIFSTOPPED(statuses[i])) {
+      kill(pids[i], SIGKILL);
+      waitpid(pids[i], &statuses[i], 0);
+    }
+    if (WIFSIGNALED(statuses[i])) outcomes[i].signal = WTERMSIG(statuses[i]);
+    std::array<char, 4096> report;  // the pipe held it
     const ssize_t bytes = read(fds[i], report.data(), report.size());
     if (bytes > 0) outcomes[i].report.assign(report.data(), static_cast<size_t>(bytes));
     close(fds[i]);
-  }
-  for (size_t i = 0; i < pids.size(); ++i) {
-    kill(pids[i], SIGCONT);
-    int status = 0;
-    waitpid(pids[i], &status, 0);
-    if (WIFSIGNALED(status)) outcomes[i].signal = WTERMSIG(status);
   }
   munmap(memory, sizeof(Board));
   return outcomes;
