@@ -1,5 +1,6 @@
 #include "comm/engine/plan_cache.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -48,7 +49,7 @@ StatusOr<const CachedPlan*> PlanCache::Find(const Operation& operation) {
   Key key{.kind = operation.kind,
           .dtype = operation.dtype,
           .reduce_op = operation.reduce_op,
-          .root = operation.root_or_peer,
+          .root = std::max(0, operation.root_or_peer),
           .count = operation.count,
           .parts = {counts.begin(), counts.end()}};
   key.parts.insert(key.parts.end(), displacements.begin(), displacements.end());
@@ -58,7 +59,7 @@ StatusOr<const CachedPlan*> PlanCache::Find(const Operation& operation) {
                               .dtype = operation.dtype,
                               .reduce_op = operation.reduce_op,
                               .count = operation.count,
-                              .root = operation.root_or_peer,
+                              .root = std::max(0, operation.root_or_peer),
                               .counts = counts,
                               .displacements = displacements,
                               .topology = topology_,

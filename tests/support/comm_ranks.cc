@@ -113,7 +113,8 @@ int FreePort() {
   // Below the ports that the kernel gives to connections, which could take it before rank 0 does;
   // counted, so that jobs side by side have different ones.
   constexpr int kFirst = 10'000, kNumPorts = 20'000;
-  static std::atomic<int> next{static_cast<int>(getpid() % kNumPorts) * 37};
+  static std::atomic<int> next{
+      static_cast<int>(static_cast<int64_t>(RealClock()->UnixSeconds() * 1e6) % kNumPorts)};
   for (int tries = 0; tries < kNumPorts; ++tries) {
     const int port = kFirst + next++ % kNumPorts;
     if (CanListen(port)) return port;

@@ -99,6 +99,7 @@ std::vector<int> CountSteps(const Scene& scene, const Death& death) {
        })) {
     EXPECT_TRUE(outcome.reported) << Describe(death);
     counts.push_back(std::atoi(outcome.report.c_str()));
+    EXPECT_GT(counts.back(), 0) << Describe(death) << ": " << outcome.report;
   }
   return counts;
 }
