@@ -19,11 +19,13 @@ constexpr size_t kFramesAtOnce = 8;
 
 }  // namespace
 
-Status FrameSocket::Connect(const SocketAddress& address) {
+Status FrameSocket::Connect(const SocketAddress& address, SharedFrame first) {
   CRIA_ASSIGN_OR_RETURN(fd_, StartConnect(address));
   address_ = address;
   connecting_ = true;
   if (counters_ != nullptr) ++counters_->connections;
+  // Inside a host the connection is there by now, as a rule, and the frame goes out at once.
+  Send(std::move(first));
   return Start();
 }
 
@@ -33,8 +35,8 @@ Status FrameSocket::Adopt(Fd fd) {
 }
 
 Status FrameSocket::Start() {
-  waits_to_write_ = connecting_;
-  const uint32_t events = EPOLLIN | (connecting_ ? uint32_t{EPOLLOUT} : 0U);
+  waits_to_write_ = connecting_ || !flushed();
+  const uint32_t events = EPOLLIN | (waits_to_write_ ? uint32_t{EPOLLOUT} : 0U);
   const auto watch = loop_->Watch(fd_.get(), events, this);
   if (!watch.ok()) {
     fd_.Reset();
@@ -49,6 +51,14 @@ void FrameSocket::Close() {
   loop_->Unwatch(watch_, fd_.get());
   fd_.Reset();
   queue_.clear();
+  first_ = 0;
+}
+
+void FrameSocket::Abort() {
+  if (!open()) return;
+  const linger at_once = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  Close();
 }
 
 void FrameSocket::Fail(const Status& why) {
@@ -63,21 +73,22 @@ void FrameSocket::Send(SharedFrame frame) {
     counters_->bytes += static_cast<int64_t>(frame->size());
   }
   queue_.push_back(std::move(frame));
-  if (connecting_ || queue_.size() > 1) return;
+  if (queue_.size() - first_ > 1 && !connecting_) return;
   // An error here shows again when the loop asks the socket.
   WriteSome();
-  UpdateEvents();
+  if (watch_.slot_plus_1 != 0) UpdateEvents();
 }
 
 bool FrameSocket::WriteSome() {
-  while (!queue_.empty()) {
+  while (!flushed()) {
     std::array<iovec, kFramesAtOnce> parts = {};
-    const size_t num_parts = std::min(queue_.size(), parts.size());
+    const size_t num_parts = std::min(queue_.size() - first_, parts.size());
     size_t skip = sent_of_first_;
     for (size_t i = 0; i < num_parts; ++i) {
+      const std::string& frame = *queue_[first_ + i];
       // sendmsg only reads, but its type does not say so.
-      parts[i].iov_base = const_cast<char*>(queue_[i]->data() + skip);
-      parts[i].iov_len = queue_[i]->size() - skip;
+      parts[i].iov_base = const_cast<char*>(frame.data() + skip);
+      parts[i].iov_len = frame.size() - skip;
       skip = 0;
     }
     msghdr message = {};
@@ -86,19 +97,22 @@ bool FrameSocket::WriteSome() {
     const ssize_t sent = sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      return errno == EAGAIN;
+      return errno == EAGAIN || (connecting_ && errno == ENOTCONN);
     }
+    connecting_ = false;
     sent_of_first_ += static_cast<size_t>(sent);
-    while (!queue_.empty() && sent_of_first_ >= queue_.front()->size()) {
-      sent_of_first_ -= queue_.front()->size();
-      queue_.pop_front();
+    while (!flushed() && sent_of_first_ >= queue_[first_]->size()) {
+      sent_of_first_ -= queue_[first_]->size();
+      queue_[first_++].reset();
     }
   }
+  queue_.clear();
+  first_ = 0;
   return true;
 }
 
 void FrameSocket::UpdateEvents() {
-  const bool wants_to_write = connecting_ || !queue_.empty();
+  const bool wants_to_write = connecting_ || !flushed();
   if (wants_to_write == waits_to_write_) return;
   waits_to_write_ = wants_to_write;
   loop_->Change(watch_, fd_.get(), EPOLLIN | (wants_to_write ? uint32_t{EPOLLOUT} : 0U));
@@ -111,11 +125,11 @@ void FrameSocket::OnEvents(uint32_t events) {
     connecting_ = false;
   }
   if ((events & EPOLLOUT) != 0) {
-    const bool had_frames = !queue_.empty();
+    const bool had_frames = !flushed();
     // What the peer said before it closed is read before the error is reported.
     if (!WriteSome()) events |= EPOLLIN;
     UpdateEvents();
-    if (had_frames && queue_.empty()) owner_->OnFlushed(this);
+    if (had_frames && flushed()) owner_->OnFlushed(this);
     if (!open()) return;
   }
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();

@@ -1,8 +1,9 @@
 // A TCP connection that carries frames (frame.h), on an event loop.
 //
 //   FrameSocket socket(loop, owner, {.payload_bytes_max = 4096});
-//   CRIA_RETURN_IF_ERROR(socket.Connect(address));      // or Adopt(accepted fd)
-//   socket.Send(MakeFrame(FrameKind::kHello, payload)); // queued, also before it is connected
+//   CRIA_RETURN_IF_ERROR(socket.Connect(address, MakeFrame(FrameKind::kHello, payload)));
+//   CRIA_RETURN_IF_ERROR(socket.Adopt(fd));      // or one that was accepted
+//   socket.Send(frame);                          // queued, also before it is connected
 //
 // Calls of the owner come from the loop's thread. After OnClosed, and after Close, there are no
 // more. An owner that is called never destroys the socket there: EventLoop::DestroyLater does.
@@ -12,9 +13,9 @@
 #define CRIA_COMM_RENDEZVOUS_FRAME_SOCKET_H_
 
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "comm/net/address.h"
@@ -52,16 +53,19 @@ class FrameSocket : public EventHandler {
   FrameSocket(const FrameSocket&) = delete;
   FrameSocket& operator=(const FrameSocket&) = delete;
 
-  // Starts to connect; a failure that shows later comes as OnClosed.
-  Status Connect(const SocketAddress& address);
+  // Starts to connect and sends `first`; a failure that shows later comes as OnClosed.
+  Status Connect(const SocketAddress& address, SharedFrame first);
   Status Adopt(Fd fd);
   // Never calls the owner; what cannot be sent shows as OnClosed from the loop.
   void Send(SharedFrame frame);
   void Close();
+  // Close in one packet, without waiting for the peer's farewell (RST): for the side that has got
+  // the last word, so that a busy master is not left with thousands of sockets in TIME_WAIT.
+  void Abort();
 
   bool open() const { return fd_.valid(); }
   bool connected() const { return open() && !connecting_; }
-  bool flushed() const { return queue_.empty(); }
+  bool flushed() const { return first_ == queue_.size(); }
   int fd() const { return fd_.get(); }
   void SetPayloadBytesMax(uint32_t bytes) { payload_bytes_max_ = bytes; }
   // For the owner: which of its connections this is.
@@ -72,6 +76,7 @@ class FrameSocket : public EventHandler {
 
  private:
   Status Start();
+  // False when the connection is broken.
   bool WriteSome();
   void ReadSome();
   // Hands whole frames at the start of `bytes` to the owner; returns how many bytes they took, or
@@ -90,8 +95,9 @@ class FrameSocket : public EventHandler {
   SocketAddress address_;
   bool connecting_ = false;
   bool waits_to_write_ = false;
-  std::string pending_;  // the start of a frame
-  std::deque<SharedFrame> queue_;
+  std::string pending_;             // the start of a frame
+  std::vector<SharedFrame> queue_;  // from first_ on
+  size_t first_ = 0;
   size_t sent_of_first_ = 0;
 };
 

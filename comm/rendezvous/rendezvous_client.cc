@@ -80,8 +80,10 @@ void RendezvousClient::Begin() {
   if (const Status status = OpenListener(); !status.ok()) return Fail(status);
   state_ = State::kRegistering;
   up_is_master_ = true;
-  BeginTry(config_.master);
-  if (up_ == nullptr || !up_->open()) return;
+  BeginTry(config_.master, HelloFrame());
+}
+
+SharedFrame RendezvousClient::HelloFrame() const {
   const double left_s = std::max(0.0, deadline_s_ - loop_->now_s());
   const Hello hello = {.world_size = config_.environment.world_size,
                        .rank = config_.environment.rank,
@@ -91,17 +93,24 @@ void RendezvousClient::Begin() {
                        .port = listener_port_,
                        .pid = getpid(),
                        .time_left_ms = static_cast<int64_t>(left_s * 1000)};
-  up_->Send(MakeFrame(FrameKind::kHello, Encode(hello)));
+  return MakeFrame(FrameKind::kHello, Encode(hello));
 }
 
-void RendezvousClient::BeginTry(const SocketAddress& address) {
+SharedFrame RendezvousClient::JoinFrame() const {
+  return MakeFrame(FrameKind::kJoin, Encode(Join{.session = place_.session,
+                                                 .position = place_.position,
+                                                 .rank = config_.environment.rank}));
+}
+
+void RendezvousClient::BeginTry(const SocketAddress& address, SharedFrame first) {
   up_ = std::make_unique<FrameSocket>(loop_, this, kSmallPayloadBytesMax, &counters_);
   up_->SetTag(kUpTag);
-  if (const Status status = up_->Connect(address); !status.ok()) {
+  if (const Status status = up_->Connect(address, std::move(first)); !status.ok()) {
     // Without a port or a descriptor no try will do better.
     return status.code() == StatusCode::kUnavailable ? StartOver(status) : Fail(status);
   }
   loop_->CancelTimer(try_timer_);
+  if (up_->connected()) return;
   try_timer_ = loop_->StartTimer(loop_->now_s() + try_s_, [this, address] {
     if (up_ == nullptr || up_->connected()) return;
     StartOver(UnavailableError("connect to ", address.ToString(), ": no answer"));
@@ -179,14 +188,11 @@ void RendezvousClient::OnPlace(std::string_view payload) {
   if (shape_.Parent(place_.position) > 0) {
     const auto parent = ParseAddress(place_.parent_address, place_.parent_port);
     if (!parent.ok()) return Fail(Annotate(parent.status(), "rendezvous: the parent's address"));
-    up_->Close();
+    up_->Abort();
     loop_->DestroyLater(std::move(up_));
     up_is_master_ = false;
-    BeginTry(*parent);
+    BeginTry(*parent, JoinFrame());
     if (up_ == nullptr || !up_->open()) return;
-    up_->Send(MakeFrame(FrameKind::kJoin, Encode(Join{.session = place_.session,
-                                                      .position = place_.position,
-                                                      .rank = config_.environment.rank})));
   }
   up_->SetPayloadBytesMax(MapBytesMax(shape_.num_ranks));
   records_.clear();
@@ -376,6 +382,8 @@ void RendezvousClient::FinishWhenFlushed() {
 void RendezvousClient::Finish() {
   if (state_ == State::kDone) return;
   state_ = State::kDone;
+  // After the map the parent has nothing more to say; an error may still be on its way up.
+  if (up_ != nullptr && status_.ok()) up_->Abort();
   DropConnections();
   for (const EventLoop::TimerId& timer :
        {deadline_timer_, retry_timer_, try_timer_, records_timer_}) {

@@ -95,11 +95,13 @@ class RendezvousClient : public FrameSocket::Owner, public EventHandler {
 
   // One try, from the master on.
   void Begin();
-  void BeginTry(const SocketAddress& address);
+  void BeginTry(const SocketAddress& address, SharedFrame first);
   void StartOver(const Status& why);
   Status OpenListener();
   void CloseListener();
   void DropConnections();
+  SharedFrame HelloFrame() const;
+  SharedFrame JoinFrame() const;
 
   void OnPlace(std::string_view payload);
   void OnMap(const FrameHeader& header, std::string_view payload);
