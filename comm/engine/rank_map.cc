@@ -5,6 +5,7 @@
 #include <array>
 #include <fstream>
 
+#include "base/hash.h"
 #include "base/str.h"
 
 namespace cria::comm {
@@ -30,8 +31,9 @@ std::string NetworkNamespace() {
 std::string HostIdentity() {
   std::array<char, 256> name = {};
   gethostname(name.data(), name.size() - 1);
-  return StrCat(name.data(), "/", FirstLine("/proc/sys/kernel/random/boot_id"), "/",
-                NetworkNamespace());
+  // Short, because every rank gets every host's; the boot and the namespace only tell hosts apart.
+  const std::string what = StrCat(FirstLine("/proc/sys/kernel/random/boot_id"), NetworkNamespace());
+  return StrCat(name.data(), "/", HashHex(what).substr(0, 16));
 }
 
 }  // namespace cria::comm

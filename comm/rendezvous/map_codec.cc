@@ -18,21 +18,47 @@ constexpr size_t kDigestBytes = 8;
 
 enum ColumnForm : uint64_t { kDifferences = 0, kRuns = 1 };
 
-// Texts in a list, each as (bytes shared with the one before, the rest).
+// What one hexadecimal digit of a random name carries is half a byte; shorter tails than this do
+// not pay for their length.
+constexpr size_t kHexTailMin = 6;
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+// How many of the last characters are lower-case hexadecimal digits, if they are worth it; even.
+size_t HexTail(std::string_view text) {
+  size_t tail = 0;
+  while (tail < text.size() &&
+         kHexDigits.find(text[text.size() - 1 - tail]) != std::string_view::npos) {
+    ++tail;
+  }
+  tail -= tail % 2;
+  return tail >= kHexTailMin ? tail : 0;
+}
+
+// Texts in a list, each as (bytes shared with the one before, the rest, pairs of hexadecimal digits
+// at its end, as bytes).
 class TextWriter {
  public:
-  explicit TextWriter(WireWriter* writer) : writer_(writer) {}
+  TextWriter(WireWriter* writer, std::string* out) : writer_(writer), out_(out) {}
   void Write(std::string_view text) {
     const auto [end, ignored] = std::mismatch(
         text.begin(), text.begin() + std::min(text.size(), last_.size()), last_.begin());
     const auto shared = static_cast<size_t>(end - text.begin());
-    writer_->Varint(shared);
-    writer_->Text(text.substr(shared));
     last_ = text;
+    std::string_view rest = text.substr(shared);
+    const std::string_view tail = rest.substr(rest.size() - HexTail(rest));
+    rest.remove_suffix(tail.size());
+    writer_->Varint(shared);
+    writer_->Text(rest);
+    writer_->Varint(tail.size() / 2);
+    for (size_t i = 0; i < tail.size(); i += 2) {
+      out_->push_back(
+          static_cast<char>(kHexDigits.find(tail[i]) << 4 | kHexDigits.find(tail[i + 1])));
+    }
   }
 
  private:
   WireWriter* writer_;
+  std::string* out_;
   std::string_view last_;
 };
 
@@ -40,9 +66,14 @@ class TextReader {
  public:
   TextReader(WireReader* reader, size_t bytes_max) : reader_(reader), bytes_max_(bytes_max) {}
   const std::string& Read() {
-    const size_t shared = reader_->VarintUpTo(last_.size());
-    last_.resize(shared);
-    last_ += reader_->Text(bytes_max_ - shared);
+    last_.resize(reader_->VarintUpTo(last_.size()));
+    last_ += reader_->Text(bytes_max_ - last_.size());
+    const size_t pairs = reader_->VarintUpTo((bytes_max_ - last_.size()) / 2);
+    for (const char c : reader_->Bytes(pairs)) {
+      const auto byte = static_cast<uint8_t>(c);
+      last_.push_back(kHexDigits[byte >> 4]);
+      last_.push_back(kHexDigits[byte & 15]);
+    }
     return last_;
   }
 
@@ -51,6 +82,25 @@ class TextReader {
   const size_t bytes_max_;
   std::string last_;
 };
+
+// Stands for the process number in the name of a socket, which often has it.
+constexpr char kPidMark = 1;
+
+std::string WithoutPid(const RankInfo& info) {
+  std::string name = info.shm_socket;
+  const std::string pid = StrCat(info.pid);
+  if (const size_t found = name.find(pid); found != std::string::npos) {
+    name.replace(found, pid.size(), 1, kPidMark);
+  }
+  return name;
+}
+
+std::string WithPid(std::string name, int64_t pid) {
+  if (const size_t found = name.find(kPidMark); found != std::string::npos) {
+    name.replace(found, 1, StrCat(pid));
+  }
+  return name;
+}
 
 // A column of numbers as differences to the one before (wrapping), or as runs of equal differences.
 void WriteColumn(const std::vector<int64_t>& values, std::string* out) {
@@ -113,7 +163,7 @@ struct TextTable {
   void Write(std::string* out) const {
     WireWriter writer(out);
     writer.Varint(texts.size());
-    TextWriter text_writer(&writer);
+    TextWriter text_writer(&writer, out);
     for (const std::string_view text : texts) text_writer.Write(text);
     WriteColumn(index_of_rank, out);
   }
@@ -151,6 +201,9 @@ Status CheckRankInfo(const RankInfo& info) {
                                 " bytes; at most ", kHostBytesMax, ", ", kAddressBytesMax, " and ",
                                 kShmSocketBytesMax, " can be sent");
   }
+  if (info.shm_socket.find(kPidMark) != std::string::npos) {
+    return InvalidArgumentError("rank record: the socket's name has a control character");
+  }
   if (info.port < 0 || info.port > 65535 || info.pid < 0) {
     return InvalidArgumentError("rank record: port ", info.port, ", pid ", info.pid,
                                 ": out of range");
@@ -179,8 +232,10 @@ std::string EncodeRankMap(const RankMap& map) {
   addresses.Write(&bytes);
   WriteColumn(ports, &bytes);
   WriteColumn(pids, &bytes);
-  TextWriter sockets(&writer);
-  for (const RankInfo& info : map) sockets.Write(info.shm_socket);
+  std::vector<std::string> names;
+  for (const RankInfo& info : map) names.push_back(WithoutPid(info));
+  TextWriter sockets(&writer, &bytes);
+  for (const std::string& name : names) sockets.Write(name);
   writer.Fixed64(Hash64(bytes));
   return bytes;
 }
@@ -211,7 +266,7 @@ StatusOr<RankMap> DecodeRankMap(std::string_view bytes, int world_size) {
     }
     map[rank].port = static_cast<int>(ports[rank]);
     map[rank].pid = pids[rank];
-    map[rank].shm_socket = sockets.Read();
+    map[rank].shm_socket = WithPid(sockets.Read(), pids[rank]);
   }
   if (!reader.ok()) return BadMap(bytes, "ends early or has a value out of range");
   if (!reader.rest().empty()) {

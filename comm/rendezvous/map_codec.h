@@ -8,7 +8,7 @@
 // distinct host and address is written once, less the start that it shares with the one before;
 // the columns (host, address, port, pid) are differences between neighbours, as runs where that is
 // shorter. Ranks placed in blocks or round robin, with consecutive ports and pids, take about one
-// byte each; random ports and pids add four, random socket names their random part.
+// byte each; random ports and pids add four, random socket names half a byte a hexadecimal digit.
 //
 //   magic, version, number of ranks, hosts, addresses, host and address of each rank, ports, pids,
 //   sockets, XXH3-64 of all that

@@ -4,10 +4,16 @@
 
 #include <thread>
 
+#include "base/clock.h"
 #include "comm/net/address.h"
 #include "comm/net/socket.h"
 
 namespace cria::comm {
+namespace {
+
+constexpr double kPatienceSeconds = 60;
+
+}  // namespace
 
 RankInfo RecordOf(int rank) {
   return {.host = StrCat("node", rank / 4, "/boot", rank / 4 * 7919),
@@ -51,6 +57,59 @@ std::vector<StatusOr<RankMap>> RunJob(const JobOptions& options) {
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+void Tally::Add() {
+  const MutexLock lock(&mu_);
+  ++count_;
+  changed_.NotifyAll();
+}
+
+bool Tally::WaitFor(int count) {
+  const double end_s = RealClock()->MonotonicSeconds() + kPatienceSeconds;
+  const MutexLock lock(&mu_);
+  while (count_ < count && RealClock()->MonotonicSeconds() < end_s) {
+    changed_.WaitFor(&mu_, kPatienceSeconds);
+  }
+  return count_ >= count;
+}
+
+void Tally::LetPass(double seconds) {
+  const double end_s = RealClock()->MonotonicSeconds() + seconds;
+  const MutexLock lock(&mu_);
+  for (double now_s = 0; (now_s = RealClock()->MonotonicSeconds()) < end_s;) {
+    changed_.WaitFor(&mu_, end_s - now_s);
+  }
+}
+
+MasterThread::MasterThread(const RendezvousServerOptions& options) {
+  auto loop = EventLoop::Create();
+  EXPECT_TRUE(loop.ok()) << loop.status();
+  loop_ = *std::move(loop);
+  auto server = RendezvousServer::Create(loop_.get(), options);
+  EXPECT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+  port_ = server_->port();
+  thread_ = std::thread([this] {
+    while (!stop_.load()) {
+      EXPECT_TRUE(loop_->RunOnce(loop_->now_s() + 0.005).ok());
+      num_messages_.store(server_->counters().messages);
+    }
+  });
+}
+
+MasterThread::~MasterThread() {
+  stop_.store(true);
+  thread_.join();
+}
+
+bool MasterThread::WaitForMessages(int64_t count) {
+  const double end_s = RealClock()->MonotonicSeconds() + kPatienceSeconds;
+  Tally tally;
+  while (num_messages_.load() < count && RealClock()->MonotonicSeconds() < end_s) {
+    tally.LetPass(0.005);
+  }
+  return num_messages_.load() >= count;
 }
 
 void ExpectAllHaveTheMap(const std::vector<StatusOr<RankMap>>& outcomes) {
