@@ -125,7 +125,7 @@ class Reduction {
              bool non_temporal) {
     const int64_t bytes = BytesOf(targets_[target].partial);
     std::byte* to = At(targets_[target].data, first * bytes);
-    if (non_temporal) {
+    if (non_temporal && !targets_[target].cached) {
       kernels_.stream(block, to, count * bytes);
     } else if (block != to) {
       std::memcpy(to, block, static_cast<size_t>(count * bytes));

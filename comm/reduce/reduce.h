@@ -44,6 +44,7 @@ struct ReduceSource {
 struct ReduceTarget {
   void* data = nullptr;
   bool partial = false;
+  bool cached = false;  // somebody reads it soon: stored the ordinary way in any case
 };
 
 // Combines one source or more into one target or more. dtype is Reducible.

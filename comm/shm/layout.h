@@ -60,8 +60,10 @@ struct alignas(kCacheLine) RunHeader {
   // Where the slots of the plan start, as offsets in this segment that may lie before a slot's
   // used part; kPrivate: not in the segment.
   alignas(kCacheLine) int64_t places[3];
-  int64_t windows;     // offset of this rank's windows, 0: none
-  int64_t task_count;  // elements of the longest task that this rank takes part in
+  // Where this rank's windows start (windows.h), through which peers reach its private slots; 0
+  // when it has none.
+  int64_t windows;
+  int64_t longest_task;  // elements, of those that this rank takes part in
   alignas(kCacheLine) std::byte payload[kTinyBytes];
 };
 inline constexpr int64_t kPrivate = INT64_MIN;

@@ -16,6 +16,7 @@
 #include "comm/shm/peers.h"
 #include "comm/shm/segment.h"
 #include "comm/shm/staging.h"
+#include "comm/shm/windows.h"
 
 namespace cria::comm {
 
@@ -37,18 +38,32 @@ class ShmTransport : public Transport {
   bool IsTiny(const OperationContext& context, std::span<const Round> rounds) const;
   // The payloads travel in the headers; every rank reduces for itself.
   Status RunTiny(const OperationContext& context);
+  static int64_t BytesStored(const OperationContext& context, const Round& round);
   Status RunRounds(const OperationContext& context, std::span<const Round> rounds);
-  Status RunTask(const OperationContext& context, const Task& task, bool non_temporal);
-  StatusOr<std::byte*> Find(const OperationContext& context, const Region& region,
-                            int64_t count) const;
+  // One round, a tile at a time, because some rank has windows.
+  Status RunSteps(const OperationContext& context, const Round& round);
+  // How many steps the longest task of any rank takes; 0 when no rank has windows.
+  StatusOr<int64_t> CountSteps(const OperationContext& context) const;
+  // `count` elements of a task from its element `first` on; `step`: which windows serve.
+  Status RunTask(const OperationContext& context, const Task& task, int64_t first, int64_t count,
+                 int64_t step, bool non_temporal);
+  struct Found {
+    std::byte* data = nullptr;
+    bool window = false;
+  };
+  StatusOr<Found> Find(const OperationContext& context, const Region& region, int64_t first,
+                       int64_t count, int64_t step) const;
 
   GroupSync sync_;
   Staging staging_;
+  Windows windows_;
   Mailbox mailbox_;
+  int64_t num_steps_ = 0;  // of the Run at hand
   // Of the task at hand.
   std::vector<ReduceSource> sources_;
   std::vector<ReduceTarget> targets_;
   std::vector<void*> places_;
+  std::vector<void*> cached_places_;
 };
 
 }  // namespace cria::comm

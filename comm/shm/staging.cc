@@ -58,12 +58,18 @@ Status Staging::Reserve(Shadow* shadow, int64_t bytes) {
   return OkStatus();
 }
 
+void Staging::Begin(const OperationContext& context) {
+  for (size_t s = 0; s < 3; ++s) {
+    mine_[s] = context.slots[s];
+    shadow_bases_[s] = nullptr;
+    exclusive_[s] = false;
+  }
+}
+
 Status Staging::Prepare(const OperationContext& context, std::span<const Round> rounds,
                         RunHeader* header) {
   bool any_private = false;
   for (size_t s = 0; s < 3; ++s) {
-    mine_[s] = context.slots[s];
-    shadow_bases_[s] = nullptr;
     header->places[s] = segment_->OffsetOf(context.slots[s]);
     any_private |= header->places[s] == kPrivate && context.slots[s] != nullptr;
   }

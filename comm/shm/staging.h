@@ -32,6 +32,8 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
+  // Before anything else of a Run: this rank's own memory, no shadows.
+  void Begin(const OperationContext& context);
   Status Prepare(const OperationContext& context, std::span<const Round> rounds, RunHeader* header);
   // Where element 0 of this rank's slot is for its own tasks.
   std::byte* mine(Slot slot) const { return mine_[static_cast<size_t>(slot)]; }

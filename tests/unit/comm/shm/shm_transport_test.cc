@@ -181,6 +181,28 @@ TEST_P(ShmTransportTest, FlatPlansGiveTheirResults) {
   });
 }
 
+// Through windows, several tiles long, where some rank's memory is private.
+TEST_P(ShmTransportTest, LargeFlatPlansGiveTheirResults) {
+  const int size = GetParam();
+  RunShmThreads(size, [size](ShmRank& rank) {
+    for (const OpKind kind : kKinds) {
+      for (const Memory memory : {Memory::kPrivate, Memory::kShared, Memory::kMixed}) {
+        for (const bool in_place : {false, true}) {
+          const Case c = {.kind = kind,
+                          .size = size,
+                          .count = 300'007,
+                          .dtype = in_place ? DataType::kBfloat16 : DataType::kFloat32,
+                          .memory = memory,
+                          .in_place = in_place,
+                          .offset_bytes = 2};
+          const std::string wrong = RunCase(rank, c);
+          ASSERT_EQ(wrong, "") << "rank " << rank.rank() << ": " << c.Describe();
+        }
+      }
+    }
+  });
+}
+
 TEST_P(ShmTransportTest, PlansOfSeveralRoundsGiveTheirResults) {
   const int size = GetParam();
   if (size == 1) GTEST_SKIP() << "one rank has no rounds";
