@@ -67,36 +67,54 @@ MPI_Datatype TypeOf(DataType dtype, ReduceOp op) {
   }
 }
 
-// MPI's own minimum leaves open what happens to NaN and to the sign of zero; ours does not.
-template <ReduceOp kOp>
-void CombineFloats(void* in, void* inout, int* count, MPI_Datatype*) {
-  const ReduceKernel kernel = {.dtype = DataType::kFloat32, .op = kOp};
+// One of our kernels as an operation of MPI.
+template <DataType kType, ReduceOp kOp>
+void Combine(void* in, void* inout, int* count, MPI_Datatype*) {
+  const ReduceKernel kernel = {.dtype = kType, .op = kOp};
   const ReduceSource sources[] = {{inout, true}, {in, true}};
   const ReduceTarget targets[] = {{inout, true}};
   RunReduce(kernel, sources, targets, *count);
 }
 
-template <ReduceOp kOp>
-MPI_Op FloatOp() {
+template <DataType kType, ReduceOp kOp>
+MPI_Op OwnOp() {
   static const MPI_Op op = [] {
     MPI_Op made = MPI_OP_NULL;
-    MPI_Op_create(&CombineFloats<kOp>, /*commute=*/1, &made);
+    MPI_Op_create(&Combine<kType, kOp>, /*commute=*/1, &made);
     return made;
   }();
   return op;
 }
 
+template <ReduceOp kOp>
+MPI_Op OwnOpOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat32:
+      return OwnOp<DataType::kFloat32, kOp>();
+    case DataType::kInt8:
+      return OwnOp<DataType::kInt8, kOp>();
+    case DataType::kUint8:
+      return OwnOp<DataType::kUint8, kOp>();
+    default:
+      return OwnOp<DataType::kInt16, kOp>();
+  }
+}
+
+// Ours where MPI's own means something else: minimum and maximum of NaN and of signed zeros, which
+// MPI leaves open; sums of short integers, which Open MPI 4.1 clamps instead of wrapping around
+// where a vector of them fits (16 bytes), and wraps around where not.
 MPI_Op OpOf(DataType dtype, ReduceOp op) {
   const bool is_float = dtype == DataType::kFloat32;
+  const bool is_short = ByteSize(dtype) < 4;
   switch (op) {
     case ReduceOp::kSum:
-      return MPI_SUM;
+      return is_short ? OwnOpOf<ReduceOp::kSum>(dtype) : MPI_SUM;
     case ReduceOp::kMin:
-      return is_float ? FloatOp<ReduceOp::kMin>() : MPI_MIN;
+      return is_float ? OwnOpOf<ReduceOp::kMin>(dtype) : MPI_MIN;
     case ReduceOp::kMax:
-      return is_float ? FloatOp<ReduceOp::kMax>() : MPI_MAX;
+      return is_float ? OwnOpOf<ReduceOp::kMax>(dtype) : MPI_MAX;
     case ReduceOp::kProd:
-      return MPI_PROD;
+      return is_short ? OwnOpOf<ReduceOp::kProd>(dtype) : MPI_PROD;
     case ReduceOp::kAvg:
       break;
   }
