@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "comm/engine/world.h"
 #include "comm/gloo/gloo_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
 
@@ -33,6 +34,17 @@ class UnboundThreads {
   cpu_set_t old_;
   bool saved_ = false;
 };
+
+StatusOr<Joined> JoinCria(const JoinRequest& request) {
+  CRIA_ASSIGN_OR_RETURN(WorldOptions options, ReadWorldOptions(ProcessEnvironment()));
+  options.timeout_s = request.timeout_s;
+  options.rendezvous_timeout_s = request.timeout_s;
+  options.observer = request.observer;
+  CRIA_ASSIGN_OR_RETURN(auto world, JoinWorld(options));
+  Joined joined;
+  joined.world = std::move(world);
+  return joined;
+}
 
 StatusOr<Joined> JoinMpi(const JoinRequest& request) {
   CRIA_ASSIGN_OR_RETURN(auto world, JoinMpiWorld({.timeout_s = request.timeout_s,
@@ -70,6 +82,7 @@ const std::vector<std::string>& ImplementationNames() {
 
 StatusOr<Joined> JoinImplementation(const JoinRequest& request) {
   const UnboundThreads unbound;
+  if (request.impl == "cria") return JoinCria(request);
   if (request.impl == "mpi") return JoinMpi(request);
   if (request.impl == "gloo") return JoinGloo(request);
   return InvalidArgumentError("no implementation \"", request.impl,
