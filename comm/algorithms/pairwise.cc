@@ -66,23 +66,7 @@ void EachPair(int self, int n, Visit&& visit) {
   }
 }
 
-// Before an all_to_all in place: what the others read lies in scratch, as in the input.
-void MoveAside(const Collective& c, PlanBuilder* builder) {
-  const int round = builder->AddRounds(1, c.link);
-  if (c.self < 0) return;
-  std::vector<Part> pieces = c.parts.Of(0, c.self);
-  c.parts.Append(c.self + 1, c.size(), &pieces);
-  for (const Part& piece : pieces) {
-    builder->NeedScratch(piece.offset + piece.count);
-    builder->Add(round, {.owner = c.rank(c.self),
-                         .count = piece.count,
-                         .sources = {c.Input(c.self, piece.offset)},
-                         .targets = {c.Scratch(c.self, piece.offset)}});
-  }
-}
-
-void AddTransfer(const Collective& c, int source, int target, bool aside, int round,
-                 PlanBuilder* builder) {
+void AddTransfer(const Collective& c, int source, int target, int round, PlanBuilder* builder) {
   // all_to_all: part `target` of the source becomes part `source` of the target; else the part is
   // that of the rank that is not the root.
   const bool all_to_all = c.kind == OpKind::kAllToAll;
@@ -92,11 +76,10 @@ void AddTransfer(const Collective& c, int source, int target, bool aside, int ro
   if (pieces.empty()) return;
   const int64_t from = pieces[0].offset;
   const int64_t to = c.parts.Start(written);
-  const bool moved = aside && source != target;
   // Work for everyone: a gather is done by the sources, the others by the targets.
   builder->Add(round, {.owner = c.rank(c.kind == OpKind::kGather ? source : target),
                        .count = pieces[0].count,
-                       .sources = {moved ? c.Scratch(source, from) : c.Input(source, from)},
+                       .sources = {c.Input(source, from)},
                        .targets = {c.Output(target, to)}});
 }
 
@@ -114,20 +97,18 @@ std::vector<int64_t> PlacesOf(std::span<const int64_t> counts,
 
 }  // namespace
 
-void BuildTransfers(const Collective& c, Schedule schedule, bool in_place,
-                    std::span<const int> host_of_rank, PlanBuilder* builder) {
+void BuildTransfers(const Collective& c, Schedule schedule, std::span<const int> host_of_rank,
+                    PlanBuilder* builder) {
   const bool all_to_all = c.kind == OpKind::kAllToAll;
   CRIA_CHECK(all_to_all || c.kind == OpKind::kGather || c.kind == OpKind::kScatter,
              "pairwise has no ", Name(c.kind));
-  const bool aside = all_to_all && in_place;
-  if (aside) MoveAside(c, builder);
   const auto host_of = [&](int i) { return host_of_rank[static_cast<size_t>(c.rank(i))]; };
   const Rounds rounds(c.size(), schedule, c.link, host_of, builder);
   if (c.self < 0) return;
   EachPair(c.self, c.size(), [&](int source, int target) {
     if (c.kind == OpKind::kGather && target != c.root) return;
     if (c.kind == OpKind::kScatter && source != c.root) return;
-    AddTransfer(c, source, target, aside, rounds.Of(source, target), builder);
+    AddTransfer(c, source, target, rounds.Of(source, target), builder);
   });
 }
 

@@ -8,10 +8,12 @@
 // Three schedules of the same transfers (`Schedule`): pairwise, n-1 rounds as above; flat, all in
 // one round (fewest waits, for few ranks or small parts); hierarchical, the partners on this host
 // in one round of shared memory, then the others in one round of TCP. gather and scatter are the
-// rows and columns of the root. all_to_all: (n-1)/n * bytes sent by each rank, in any schedule. In
-// place: one more round before, which moves the input aside into scratch (n-1 parts); the part that
-// a rank sends to itself stays. Source: Thakur, Rabenseifner, Gropp, "Optimization of collective
-// communication operations in MPICH", IJHPCA 2005.
+// rows and columns of the root.
+// all_to_all: (n-1)/n * bytes sent by each rank, in any schedule. Not in place: who has one buffer
+// gives a copy of it as the input (plan.h), which is a matter of that rank alone. No scratch.
+//
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
+// MPICH", IJHPCA 2005.
 
 #ifndef CRIA_COMM_ALGORITHMS_PAIRWISE_H_
 #define CRIA_COMM_ALGORITHMS_PAIRWISE_H_
@@ -27,7 +29,7 @@ enum class Schedule : uint8_t { kFlat, kPairwise, kHierarchical };
 
 // kind: all_to_all (part i of the input goes to position i), gather, scatter. kHierarchical: the
 // collective's link is that inside the hosts, and host_of_rank counts.
-void BuildTransfers(const Collective& collective, Schedule schedule, bool in_place,
+void BuildTransfers(const Collective& collective, Schedule schedule,
                     std::span<const int> host_of_rank, PlanBuilder* builder);
 
 // all_to_all_v, whose counts each rank knows but for itself: the engine exchanges what is needed

@@ -29,7 +29,6 @@ class ShapePricer {
 
   PlanCost Price() {
     const bool pairs = MovesPairs(all_.kind);
-    if (pairs && all_.kind == OpKind::kAllToAll && request_.in_place) MoveAside();
     if (shape_.algorithm == Algorithm::kHierarchical && group_.num_hosts > 1) {
       pairs ? TransfersOnHosts() : Hierarchical();
     } else if (pairs) {
@@ -54,11 +53,6 @@ class ShapePricer {
     if (load.bytes_sent == 0) load.bytes_sent = load.rank_bytes;
     AddRounds(load, 1, topology_, group_.cpu_factor, &cost_);
     ++cost_.rounds;
-  }
-
-  void MoveAside() {
-    AddInside(
-        {.touched_bytes = 2 * (all_.num_members - 1) * bytes(static_cast<double>(all_.count))});
   }
 
   void TransfersOnHosts() {

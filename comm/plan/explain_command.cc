@@ -128,7 +128,6 @@ Status Check(PlanRequest request, const AlgorithmOverrides& overrides) {
     request.count = 1;
   }
   for (const bool in_place : {false, true}) {
-    if (in_place && request.kind == OpKind::kAllToAll) continue;  // has a plan of its own
     const Status status = RunPlans(plans, JobOf(request, in_place));
     if (!status.ok()) return InternalError("the plan is wrong: ", Message(status));
   }

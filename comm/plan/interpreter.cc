@@ -328,7 +328,8 @@ InterpreterJob JobOf(const PlanRequest& request, bool in_place) {
         buffers = {whole, whole, 0};
         break;
     }
-    if (!in_place || buffers.input_elements == 0 || buffers.output_elements == 0) {
+    const bool possible = in_place && request.kind != OpKind::kAllToAll;
+    if (!possible || buffers.input_elements == 0 || buffers.output_elements == 0) {
       buffers.output_at.reset();
     }
     job.buffers.push_back(buffers);

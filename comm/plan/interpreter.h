@@ -48,8 +48,8 @@ struct InterpreterJob {
   std::function<Expected(int rank, int64_t output_element)> expected = {};
 };
 
-// The job of a request as planner.h takes it. in_place: on every rank that it is possible for. A
-// broadcast's root always has one buffer.
+// The job of a request as planner.h takes it. in_place: on every rank that it is possible for
+// (plan.h). A broadcast's root always has one buffer.
 InterpreterJob JobOf(const PlanRequest& request, bool in_place);
 
 Status RunPlans(std::span<const Plan> plans, const InterpreterJob& job);

@@ -15,7 +15,9 @@
 // Slots. kInput and kOutput are the operation's buffers, in elements of its type; an output that is
 // also the input (in place) must stay right: a task may write output[i] of a rank only in or after
 // the last round in which anyone reads input[i] of that rank, in the same round only when it is the
-// same task that reads it. kScratch holds partial results in AccumulateType(dtype) when the
+// same task that reads it. Two exceptions: all_to_all is planned out of place (a rank that calls it
+// in place gives a copy as kInput), and a broadcast never writes the root's output, which is its
+// input. kScratch holds partial results in AccumulateType(dtype) when the
 // operation reduces (bfloat16 travels as float32 between two hops), in dtype when it only moves.
 // A value stored to kOutput is finished: divided for avg, rounded to dtype.
 // A value read from kInput is raw; a value read from kScratch or kOutput by a reduction: kScratch

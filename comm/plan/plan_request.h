@@ -26,9 +26,6 @@ struct PlanRequest {
   int rank = 0;  // whose view
   // True: every byte goes over TCP, also inside a host (tests, CRIA_COMM_TRANSPORT=tcp).
   bool tcp_only = false;
-  // all_to_all only: the output is the input, on every rank. A caller whose ranks differ in this
-  // says false and gives a copy as the input.
-  bool in_place = false;
 };
 
 }  // namespace cria::comm

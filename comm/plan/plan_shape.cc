@@ -98,7 +98,7 @@ uint64_t DigestOf(const PlanRequest& request, const PlanShape& shape) {
               static_cast<int64_t>(request.reduce_op), request.count, request.root,
               request.topology->size(), static_cast<int64_t>(shape.algorithm), shape.num_chunks,
               shape.recursive_doubling, static_cast<int64_t>(shape.between), shape.tier,
-              static_cast<int64_t>(shape.across), request.tcp_only, request.in_place});
+              static_cast<int64_t>(shape.across), request.tcp_only});
   digest.Add(request.counts);
   digest.Add(request.displacements);
   for (const int host : request.topology->host_of_rank) digest.Add({host});
@@ -113,7 +113,7 @@ void BuildOnHosts(const PlanRequest& request, const PlanShape& shape, const Coll
   const GroupTopology& topology = *request.topology;
   if (MovesPairs(collective.kind)) {
     const bool split = NumHosts(topology) > 1 && NumHosts(topology) < topology.size();
-    BuildTransfers(collective, split ? Schedule::kHierarchical : Schedule::kFlat, request.in_place,
+    BuildTransfers(collective, split ? Schedule::kHierarchical : Schedule::kFlat,
                    topology.host_of_rank, builder);
   } else if (NumHosts(topology) == 1) {
     BuildFlat(collective, builder);
@@ -252,8 +252,7 @@ Plan BuildShape(const PlanRequest& request, const PlanShape& shape) {
     BuildOnHosts(request, shape, collective, &builder);
   } else if (MovesPairs(collective.kind)) {
     const bool flat = shape.algorithm == Algorithm::kFlat;
-    BuildTransfers(collective, flat ? Schedule::kFlat : Schedule::kPairwise, request.in_place, {},
-                   &builder);
+    BuildTransfers(collective, flat ? Schedule::kFlat : Schedule::kPairwise, {}, &builder);
   } else {
     BuildSimple(shape.algorithm, collective, &builder);
   }

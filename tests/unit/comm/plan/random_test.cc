@@ -92,7 +92,6 @@ std::string RunCase(uint64_t seed, Status* status) {
   std::vector<int64_t> counts;
   PlanRequest request = RandomRequest(&draw, topology, &counts);
   const bool in_place = draw.Below(2) == 0;
-  request.in_place = in_place && request.kind == OpKind::kAllToAll;
   AlgorithmOverrides overrides;
   const auto algorithm = static_cast<Algorithm>(draw.Below(kNumAlgorithms));
   if (draw.Below(2) == 0 && WhyNot(request, algorithm).empty()) {
