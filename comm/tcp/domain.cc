@@ -106,12 +106,19 @@ void Domain::Kick() {
   eventfd_write(wake_.get(), 1);
 }
 
-void Domain::QueuePoison(const std::shared_ptr<GroupState>& group, const Status& status) {
+void Domain::QueuePoison(const std::shared_ptr<GroupState>& group, Poison poison) {
   {
     MutexLock lock(&mu_);
-    poison_.emplace_back(group, status);
+    poison_.emplace_back(group, std::move(poison));
+    telling_ = true;
   }
   Kick();
+}
+
+void Domain::WaitUntilTold(double seconds) {
+  const double end_s = Now() + seconds;
+  MutexLock lock(&mu_);
+  while (telling_ && Now() < end_s) told_.WaitFor(&mu_, end_s - Now());
 }
 
 void Domain::CloseGroup(uint64_t id) {
@@ -264,6 +271,11 @@ void Domain::OneTurn() {
     Tick(now_s);
   }
   SpreadPoison(now_s);
+  if (!control_.drained()) return;
+  MutexLock lock(&mu_);
+  if (!telling_ || !poison_.empty()) return;
+  telling_ = false;
+  told_.NotifyAll();
 }
 
 void Domain::Tick(double now_s) {
@@ -281,14 +293,12 @@ void Domain::Tick(double now_s) {
 }
 
 void Domain::SpreadPoison(double now_s) {
-  std::vector<std::pair<std::shared_ptr<GroupState>, Status>> poison;
+  std::vector<std::pair<std::shared_ptr<GroupState>, Poison>> queue;
   {
     MutexLock lock(&mu_);
-    poison.swap(poison_);
+    queue.swap(poison_);
   }
-  for (const auto& [group, status] : poison) {
-    TellPeers(group.get(), group->ToPoison(status), now_s);
-  }
+  for (const auto& [group, poison] : queue) TellPeers(group.get(), poison, now_s);
 }
 
 void Domain::TellPeers(GroupState* group, const Poison& poison, double now_s) {

@@ -41,7 +41,10 @@ class Domain : public TcpDomain, public DomainHooks, AcceptorHooks, ControlHooks
   // For transports. A failed group's peers are told by the domain's thread.
   void Kick() override;
   double spin_s() const override { return spin_s_; }
-  void QueuePoison(const std::shared_ptr<GroupState>& group, const Status& status);
+  void QueuePoison(const std::shared_ptr<GroupState>& group, Poison poison);
+  // Waits until the news of a failure has left this process, at most for `seconds`: who returns
+  // an error may exit at once.
+  void WaitUntilTold(double seconds) CRIA_EXCLUDES(mu_);
   void CloseGroup(uint64_t id);
   LinkConfig LinkTo(const GroupState& group, int peer);
 
@@ -97,9 +100,11 @@ class Domain : public TcpDomain, public DomainHooks, AcceptorHooks, ControlHooks
   Mutex mu_;
   std::map<uint64_t, std::shared_ptr<GroupState>> groups_ CRIA_GUARDED_BY(mu_);
   std::deque<uint64_t> closed_ CRIA_GUARDED_BY(mu_);
-  std::vector<std::pair<std::shared_ptr<GroupState>, Status>> poison_ CRIA_GUARDED_BY(mu_);
+  std::vector<std::pair<std::shared_ptr<GroupState>, Poison>> poison_ CRIA_GUARDED_BY(mu_);
   // For groups that are not open here yet.
   std::deque<std::pair<uint64_t, Poison>> early_poison_ CRIA_GUARDED_BY(mu_);
+  bool telling_ CRIA_GUARDED_BY(mu_) = false;  // poison is queued, or not all sent
+  CondVar told_;
 
   std::thread thread_;
 };

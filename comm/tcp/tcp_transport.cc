@@ -1,10 +1,23 @@
 #include "comm/tcp/tcp_transport.h"
 
+#include <poll.h>
+
+#include <optional>
 #include <utility>
 
+#include "base/clock.h"
+#include "comm/net/socket.h"
 #include "comm/tcp/domain.h"
 
 namespace cria::comm::tcp {
+namespace {
+
+// A peer whose connection ends may have failed for a reason of its own, of which news is on the
+// way: whoever fails tells before it closes. Only without any it is the culprit itself.
+constexpr double kNewsSeconds = 0.1;
+constexpr double kTellSeconds = 0.1;
+
+}  // namespace
 
 TcpTransport::TcpTransport(Domain* domain, std::shared_ptr<GroupState> state)
     : domain_(domain),
@@ -13,7 +26,8 @@ TcpTransport::TcpTransport(Domain* domain, std::shared_ptr<GroupState> state)
       runner_(state_.get(), &links_, domain),
       exchanger_(state_.get(), &links_, domain) {
   listener_ = state_->failure()->AddListener([this](const Status& status) {
-    domain_->QueuePoison(state_, status);
+    // Worded here, while the operation that failed is still the running one.
+    domain_->QueuePoison(state_, state_->ToPoison(status));
     state_->Wake();
   });
 }
@@ -39,10 +53,22 @@ Status TcpTransport::Exchange(const OperationContext& context, std::span<const T
 }
 
 Status TcpTransport::End(const OperationContext& context, const Status& status) {
-  if (!status.ok()) state_->failure()->Fail(status);
+  if (!status.ok()) {
+    const std::optional<CommError> error = GetCommError(status);
+    if (error.has_value() && error->kind == CommErrorKind::kPeerLost) WaitForNews();
+    state_->failure()->Fail(status);
+    domain_->WaitUntilTold(kTellSeconds);
+  }
   state_->End();
   context.Step("leave");
   return status.ok() ? status : state_->failure()->status();
+}
+
+void TcpTransport::WaitForNews() {
+  const double end_s = RealClock()->MonotonicSeconds() + kNewsSeconds;
+  while (!state_->failure()->failed() && WaitFor(state_->wake_fd(), POLLIN, end_s)) {
+    state_->DrainWake();
+  }
 }
 
 }  // namespace cria::comm::tcp

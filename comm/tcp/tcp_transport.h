@@ -32,6 +32,8 @@ class TcpTransport : public Transport {
  private:
   // Reports an error to the group, whose first error is the outcome.
   Status End(const OperationContext& context, const Status& status);
+  // Gives the news of somebody's failure a moment to arrive.
+  void WaitForNews();
 
   Domain* const domain_;
   const std::shared_ptr<GroupState> state_;
