@@ -4,19 +4,23 @@
 //     step 0   0 <-S/2-> 1     2 <-S/2-> 3                step 2   0 <-S/4-> 2    1 <-S/4-> 3
 //     step 1   0 <-S/4-> 2     1 <-S/4-> 3                step 3   0 <-S/2-> 1    2 <-S/2-> 3
 //
-// all_reduce (Rabenseifner): 2*log2(n) steps, 2(n-1)/n * bytes a rank: the bytes of the ring in far
-// fewer steps. The largest exchanges are with the nearest partners. With recursive_doubling:
-// log2(n) steps of all bytes, for operations that cost latency only (4 ranks and more). reduce: the
-// owners of the finished parts hand them to the root, log2(n) steps. broadcast: the root scatters,
-// then as above, 1 + log2(n). reduce_scatter: log2(n), the largest exchange with the farthest
-// partner (its parts lie together); all_gather: log2(n), the nearest first.
+//   all_reduce (Rabenseifner)  2 log2(n) steps, 2(n-1)/n * bytes a rank: the ring's bytes in far
+//                              fewer steps; the largest exchanges are with the nearest partners
+//   with recursive_doubling    log2(n) steps of all bytes, for operations that cost latency only;
+//                              4 ranks and more
+//   reduce                     log2(n): the owners of the finished parts hand them to the root
+//   broadcast                  1 + log2(n): the root scatters, then as all_reduce's second half
+//   reduce_scatter             log2(n), the largest exchange with the farthest partner (its parts
+//                              lie together)
+//   all_gather                 log2(n), the nearest and smallest first
 //
-// Other numbers than powers of two: the first n - 2^k pairs of neighbours act as one (group). Both
-// of a pair take part in the first reducing step, as sources, and in the last gathering step, as
-// targets, so that a pair costs no step of its own: the first of the pair takes 1.5 * bytes there.
+// Other numbers than powers of two: the first n - 2^k pairs of neighbours act as one (a group).
+// Both of a pair take part in the first reducing step, as sources, and in the last gathering step,
+// as targets, so that a pair costs no step of its own: its first takes 1.5 * bytes in them.
 // A partial is added to at each step, in float32 for 16-bit types; one rounding; ranks that both
 // compute a value (recursive doubling) combine it in the same order. Scratch: half of the bytes
 // (recursive doubling: twice the bytes).
+//
 // Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur et
 // al., IJHPCA 2005.
 

@@ -13,8 +13,8 @@
 //
 // all_reduce by tier (`units`: pods of equally many hosts): step 2 is itself cut: a reduce-scatter
 // inside the pod, `across` between the carriers of the same piece of all pods, an all-gather inside
-// the pod. What leaves a pod is 2 * (bytes of the pod's one copy), which is what a ring in
-// the order of tiers sends too, but in log2(pods) or pods-1 steps instead of all hosts' number.
+// the pod. Out of a pod goes what a ring of pods would send, 2 (P-1)/P * bytes, in steps that
+// grow with the number of pods alone.
 //
 // Bytes between hosts, all_reduce by ring or halving_doubling: 2 (H-1)/H * bytes/lanes a carrier.
 // A host's inputs combine in rank order; partials in float32 for 16-bit types; one rounding.

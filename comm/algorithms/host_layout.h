@@ -1,8 +1,11 @@
 // Which ranks share a host, and which of them carry what between hosts.
 //
-//   hosts      lane 0   lane 1          A lane has one rank (its carrier) on each host. There are
-//   as A: 0 1 2      0        1  (2: none)  many lanes as the smallest host has ranks; the k-th
-//   rank of B: 3 4        3        4             a host belongs to lane k modulo their number.
+//   host      lane 0   lane 1
+//   A: 0 1 2      0        1      rank 2 carries nothing: its lane is 0
+//   B: 3 4        3        4
+//
+// A lane has one rank, its carrier, on each host. There are as many lanes as the smallest host has
+// ranks; the k-th rank of a host belongs to lane k modulo their number.
 //
 // Thread-safe: a value.
 

@@ -6,13 +6,16 @@
 //     step 2   0 --c1--> 1 --c2--> 2 --c3--> 3 --c0--> 0       rank c holds the sum of part c
 //   all-gather: the finished parts go around once more, n-1 steps.
 //
-// all_reduce 2(n-1) steps, 2(n-1)/n * bytes sent by each rank: the least there is; reduce_scatter,
-// all_gather and reduce n-1 steps (reduce: the owners of the finished parts hand them to the root);
-// broadcast: a pipeline along the ring, n-2+chunks steps. Only neighbours talk, so an order in
-// which hosts and racks are contiguous crosses each of their borders once.
-// Wins for large operations on few ranks; its latency grows with n. A partial is added to at each
-// of n-1 hops, in float32 for 16-bit types; one rounding. Scratch: two parts. Source: Patarasuk and
-// Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
+//   all_reduce                  2(n-1) steps, 2(n-1)/n * bytes sent by each rank: the least there
+//   is reduce_scatter, all_gather  n-1 steps reduce                      n-1: the owners of the
+//   finished parts hand them to the root broadcast                   a pipeline along the ring,
+//   n-2+chunks steps
+//
+// Only neighbours talk, so an order in which hosts and racks are contiguous crosses each of their
+// borders once. Wins for large operations on few ranks; its latency grows with n. A partial is
+// added to at each of n-1 hops, in float32 for 16-bit types; one rounding. Scratch: two parts.
+//
+// Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
 
 #ifndef CRIA_COMM_ALGORITHMS_RING_H_
 #define CRIA_COMM_ALGORITHMS_RING_H_

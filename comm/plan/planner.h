@@ -10,8 +10,11 @@
 // A barrier is planned as an all_reduce of one uint8 by max, so that every result depends on every
 // rank: the plan's kind is all_reduce, and the caller gives one byte of input and one of output.
 // all_to_all_v, whose counts differ by rank, has a builder of its own (algorithms/pairwise.h);
-// send, recv and group have no plan. Thread-safe. Errors: InvalidArgument for an override that this
-// operation cannot follow.
+// send, recv and group have no plan.
+//
+// Thread-safe. Cost: the pricing of about a hundred shapes (tens of microseconds) and the plan.
+// Errors: InvalidArgument for an override that this operation cannot follow, or a request that is
+// none (rank, root, counts out of range).
 
 #ifndef CRIA_COMM_PLAN_PLANNER_H_
 #define CRIA_COMM_PLAN_PLANNER_H_
