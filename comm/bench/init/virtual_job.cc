@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "comm/bench/init/store_rank.h"
+#include "comm/bench/init/store_server.h"
 #include "comm/bench/init/virtual_board.h"
 #include "comm/bench/init/virtual_rank.h"
 #include "comm/net/socket.h"
@@ -82,6 +84,11 @@ class Worker {
   }
 
   Status Serve() {
+    if (options_.scheme == InitScheme::kStore) {
+      CRIA_ASSIGN_OR_RETURN(store_, StoreServer::Create(loop_.get()));
+      board_->master_port.store(store_->port());
+      return OkStatus();
+    }
     CRIA_ASSIGN_OR_RETURN(server_,
                           RendezvousServer::Create(loop_.get(), {.address = "127.0.0.1",
                                                                  .degree = options_.degree,
@@ -95,8 +102,12 @@ class Worker {
 
   void StartSome() {
     for (int i = 0; i < kStartsAtOnce && next_rank_ < last_rank_; ++i, ++next_rank_) {
-      ranks_.push_back(
-          std::make_unique<VirtualRank>(loop_.get(), &job_, &process_map_, next_rank_));
+      if (options_.scheme == InitScheme::kStore) {
+        ranks_.push_back(std::make_unique<StoreRank>(loop_.get(), &job_, next_rank_));
+      } else {
+        ranks_.push_back(
+            std::make_unique<VirtualRank>(loop_.get(), &job_, &process_map_, next_rank_));
+      }
       ranks_.back()->Start();
     }
   }
@@ -118,10 +129,13 @@ class Worker {
       report_.counters.bytes += counters.bytes;
     };
     for (const auto& rank : ranks_) {
-      add(rank->client().counters());
       add(rank->counters());
-      // The place and back, up the tree and down, the groups and back.
-      report_.rounds = std::max(report_.rounds, 2 * rank->client().depth() + 4);
+      report_.rounds = std::max(report_.rounds, rank->rounds());
+    }
+    if (store_ != nullptr) {
+      add({.connections = 0,
+           .messages = store_->messages(),
+           .bytes = store_->messages() * int64_t{sizeof(uint64_t)}});
     }
     if (server_ != nullptr) add(server_->counters());
     report_.map_bytes = static_cast<int64_t>(process_map_.map_bytes());
@@ -135,16 +149,18 @@ class Worker {
   std::unique_ptr<EventLoop> loop_;
   ProcessMap process_map_;
   std::unique_ptr<RendezvousServer> server_;
+  std::unique_ptr<StoreServer> store_;
   const int index_;
   int next_rank_;
   const int last_rank_;
-  std::vector<std::unique_ptr<VirtualRank>> ranks_;
+  std::vector<std::unique_ptr<VirtualEndpoint>> ranks_;
   VirtualReport report_;
 };
 
 // At most so many descriptors are open for a rank at once: its listeners, its place in the tree,
 // its links in and out.
 int64_t DescriptorsPerRank(const VirtualJobOptions& options) {
+  if (options.scheme == InitScheme::kStore) return options.num_ranks + 4;
   return 6 + 2 * int64_t{options.num_groups};
 }
 

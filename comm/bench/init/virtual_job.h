@@ -16,7 +16,13 @@
 
 namespace cria::comm {
 
+enum class InitScheme {
+  kCria,   // comm/rendezvous, groups from the mesh, lazy connections (virtual_rank.h)
+  kStore,  // a store, a full mesh, a barrier a group (store_rank.h)
+};
+
 struct VirtualJobOptions {
+  InitScheme scheme = InitScheme::kCria;
   int num_ranks = 64;
   int num_groups = 8;
   int ranks_per_host = 8;

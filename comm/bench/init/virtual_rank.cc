@@ -37,10 +37,7 @@ std::string AddressOfHost(int host) {
 
 // As long and as different as a host's identity is (engine/rank_map.h).
 std::string HostName(int host) {
-  const std::string random = HashHex(StrCat("boot ", host));
-  return StrCat("gpu-node-", host, "/", random.substr(0, 8), "-", random.substr(8, 4), "-",
-                random.substr(12, 4), "-", random.substr(16, 4), "-", random.substr(20, 12),
-                "/net:[4026531840]");
+  return StrCat("gpu-node-", host, "/", HashHex(StrCat("boot ", host)).substr(0, 16));
 }
 
 sockaddr_un UnixAddress(const std::string& name, socklen_t* length) {
@@ -242,6 +239,13 @@ VirtualRank::VirtualRank(EventLoop* loop, const VirtualJob* job, ProcessMap* pro
 
 VirtualRank::~VirtualRank() = default;
 
+WireCounters VirtualRank::counters() const {
+  const WireCounters& map = client_->counters();
+  return {.connections = counters_.connections + map.connections,
+          .messages = counters_.messages + map.messages,
+          .bytes = counters_.bytes + map.bytes};
+}
+
 void VirtualRank::Start() {
   if (const Status status = Open(); !status.ok()) {
     return job_->board->Fail(Annotate(status, StrCat("rank ", rank_)));
@@ -256,11 +260,13 @@ Status VirtualRank::Open() {
   CRIA_ASSIGN_OR_RETURN(const SocketAddress bound, LocalAddress(tcp.get()));
   tcp_ = std::make_unique<Listener>(this, std::move(tcp));
   const std::string random = HashHex(StrCat(job_->run_name, rank_)).substr(0, 16);
+  // As a process of its own would have it.
+  const int pid = 4000 + HostOf(rank_) * 7919 % 20000 + rank_ % job_->ranks_per_host * 3;
   info_ = {.host = HostName(HostOf(rank_)),
            .address = address,
            .port = bound.port(),
-           .shm_socket = StrCat("cria-init-", random),
-           .pid = getpid() + rank_ % job_->ranks_per_host};
+           .shm_socket = StrCat("cria-", pid, "-", random),
+           .pid = pid};
   if (job_->ranks_per_host > 1) {
     CRIA_ASSIGN_OR_RETURN(Fd fd, UnixSocket(info_.shm_socket, /*listens=*/true));
     unix_ = std::make_unique<Listener>(this, std::move(fd));

@@ -21,25 +21,12 @@
 
 #include "base/status.h"
 #include "comm/bench/init/mesh_groups.h"
-#include "comm/bench/init/virtual_board.h"
-#include "comm/net/address.h"
+#include "comm/bench/init/virtual_endpoint.h"
 #include "comm/net/fd.h"
 #include "comm/rendezvous/event_loop.h"
 #include "comm/rendezvous/rendezvous_client.h"
 
 namespace cria::comm {
-
-// What all ranks of a run know; written before it starts.
-struct VirtualJob {
-  int num_ranks = 0;
-  int num_groups = 0;
-  int ranks_per_host = 8;
-  Mesh mesh = {};
-  SocketAddress master = {};
-  double timeout_s = 60;
-  std::string run_name = {};  // in the names of the Unix sockets
-  VirtualBoard* board = nullptr;
-};
 
 // The map of a run, kept and decoded once for all ranks of one process.
 class ProcessMap : public FramePool {
@@ -59,17 +46,15 @@ class ProcessMap : public FramePool {
   double decode_s_ = 0;
 };
 
-class VirtualRank {
+class VirtualRank : public VirtualEndpoint {
  public:
   VirtualRank(EventLoop* loop, const VirtualJob* job, ProcessMap* process_map, int rank);
-  ~VirtualRank();
+  ~VirtualRank() override;
 
-  // Errors go to VirtualBoard::Fail.
-  void Start();
-
-  const RendezvousClient& client() const { return *client_; }
-  // Of the groups.
-  const WireCounters& counters() const { return counters_; }
+  void Start() override;
+  WireCounters counters() const override;
+  // The place and back, up the tree and down, the groups and back.
+  int rounds() const override { return 2 * client_->depth() + 4; }
 
  private:
   class Link;
