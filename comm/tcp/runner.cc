@@ -13,12 +13,13 @@
 namespace cria::comm::tcp {
 namespace {
 
-// Staging of one combination, all its inputs together: half of a small second-level cache.
-constexpr int64_t kStageBytes = 256 << 10;
+// Staging of one combination, all its inputs together: leaves room in the second-level cache for
+// what it is combined with.
+constexpr int64_t kStageBytes = 128 << 10;
 constexpr int64_t kPieceBytesMin = 16 << 10;
 constexpr int64_t kPieceBytesMax = 256 << 10;
 // A write takes at most this much, then it is the other direction's turn.
-constexpr int64_t kSendBytes = 128 << 10;
+constexpr int64_t kSendBytes = 256 << 10;
 // Less than this is not sent as long as more is coming.
 constexpr int64_t kSendBytesMin = 16 << 10;
 constexpr int64_t kAlignment = 64;

@@ -142,9 +142,9 @@ std::vector<Case> Cases() {
   for (const Algorithm algorithm : {Algorithm::kFlat, Algorithm::kRing, Algorithm::kPairwise,
                                     Algorithm::kHalvingDoubling, Algorithm::kDoubleTree}) {
     for (const int size : {2, 3, 5}) {
-      for (const int64_t count : {int64_t{1}, int64_t{7}, int64_t{1001}, int64_t{200'003}}) {
+      for (const int64_t count : {int64_t{1}, int64_t{7}, int64_t{1001}, int64_t{60'001}}) {
         cases.push_back({size, count, algorithm, /*in_place=*/(size + count) % 2 == 0,
-                         /*streams=*/count > 100'000 ? size - 1 : 1});
+                         /*streams=*/count > 50'000 ? size - 1 : 1});
       }
     }
   }
