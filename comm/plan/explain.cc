@@ -11,6 +11,11 @@
 namespace cria::comm {
 namespace {
 
+// Transfers between pairs have no parameters.
+std::string ShapeText(const Candidate& candidate, OpKind kind) {
+  return MovesPairs(kind) ? Name(candidate.shape.algorithm) : Describe(candidate.shape);
+}
+
 std::string Microseconds(double us) { return StrFormat(us < 1000 ? "%.2f" : "%.0f", us); }
 
 double BytesOf(const Plan& plan, const Task& task, const Region& region) {
@@ -37,7 +42,7 @@ struct RoundText {
   std::string peers;
 };
 
-RoundText Describe(const Plan& plan, const Round& round) {
+RoundText TextOfRound(const Plan& plan, const Round& round) {
   double in = 0, out = 0, reduced = 0, copied = 0;
   std::set<int> from, to;
   for (const Task& task : round.tasks) {
@@ -82,11 +87,11 @@ std::string RoundsText(const Plan& plan, int max_lines) {
   std::string text;
   int lines = 0;
   for (size_t i = 0; i < plan.rounds.size();) {
-    const RoundText first = Describe(plan, plan.rounds[i]);
+    const RoundText first = TextOfRound(plan, plan.rounds[i]);
     size_t end = i + 1;
     bool same_peers = true;
     for (; end < plan.rounds.size(); ++end) {
-      const RoundText next = Describe(plan, plan.rounds[end]);
+      const RoundText next = TextOfRound(plan, plan.rounds[end]);
       if (next.pattern != first.pattern) break;
       same_peers &= next.peers == first.peers;
     }
@@ -136,7 +141,7 @@ std::string TextOf(const Explanation& explanation, int max_lines) {
         "%c %-17s %7d %11s %11s %12s %10s %11s  %s\n", chosen ? '*' : ' ', name, cost.rounds,
         HumanBytes(cost.bytes_sent_max).c_str(), Microseconds(cost.latency_us).c_str(),
         Microseconds(cost.bandwidth_us).c_str(), Microseconds(cost.reduce_us).c_str(),
-        Microseconds(cost.total_us()).c_str(), cria::comm::Describe(candidate.shape).c_str());
+        Microseconds(cost.total_us()).c_str(), ShapeText(candidate, plan.kind).c_str());
   }
   text += StrFormat("\nrank %d's rounds, digest %016llx, scratch %s:\n", plan.rank,
                     static_cast<unsigned long long>(plan.digest),
@@ -154,7 +159,7 @@ StatusOr<std::string> JsonOf(const Explanation& explanation) {
     if (!candidate.why_not.empty()) {
       row["why_not"] = candidate.why_not;
     } else {
-      row["shape"] = cria::comm::Describe(candidate.shape);
+      row["shape"] = ShapeText(candidate, plan.kind);
       row["rounds"] = candidate.cost.rounds;
       row["bytes_sent_max"] = candidate.cost.bytes_sent_max;
       row["latency_us"] = candidate.cost.latency_us;
