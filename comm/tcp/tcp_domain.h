@@ -44,7 +44,9 @@ class TcpDomain {
   // No communication: peers are met at the first Run. `failure` outlives the transport.
   virtual StatusOr<std::unique_ptr<Transport>> OpenGroup(const GroupInfo& group,
                                                          FailureState* failure) = 0;
-  // Connections that are open now, for tests and status pages: a plan's edges, not a mesh.
+  // Sockets for data that are open now, for tests and status pages: a plan's edges times streams,
+  // not a mesh. Control connections are not among them: they open only when somebody waits long
+  // or fails.
   virtual int num_connections() const = 0;
 };
 
