@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "comm/bench/bench_command.h"
+#include "comm/bench/init/init_bench.h"
 #include "comm/conformance/conformance_command.h"
 #include "comm/plan/explain_command.h"
 
@@ -12,8 +13,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   cria::comm::AddBenchCommand(&app, &exit_code);
-  cria::comm::AddExplainCommand(&app, &exit_code);
   cria::comm::AddConformanceCommand(&app, &exit_code);
+  cria::comm::AddExplainCommand(&app, &exit_code);
+  cria::comm::AddInitBenchCommand(&app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

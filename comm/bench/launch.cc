@@ -82,7 +82,7 @@ class SignalGuard {
 };
 
 // The program as a child in its own process group; its output goes to `out` unless that is -1.
-StatusOr<pid_t> Spawn(std::vector<std::string> command,
+StatusOr<pid_t> Spawn(const std::string& program, std::vector<std::string> command,
                       const std::map<std::string, std::string>& environment, int out) {
   std::vector<std::string> variables = EnvironmentOf(environment);
   const std::vector<char*> argv = Pointers(command);
@@ -97,7 +97,7 @@ StatusOr<pid_t> Spawn(std::vector<std::string> command,
     const int nothing = open("/dev/null", O_RDONLY);
     if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) _exit(126);
     if (out >= 0 && (dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0)) _exit(126);
-    execve(argv[0], argv.data(), envp.data());
+    execve(program.c_str(), argv.data(), envp.data());
     _exit(127);
   }
   return pid;
@@ -215,20 +215,23 @@ Status StartAll(const LaunchOptions& options, Children* children) {
   program.insert(program.end(), options.arguments.begin(), options.arguments.end());
   if (options.mpirun) {
     CRIA_ASSIGN_OR_RETURN(const std::string mpirun, FindProgram("mpirun"));
-    std::vector<std::string> command = {mpirun, "--allow-run-as-root", "--oversubscribe",
-                                        "-n",   StrCat(options.ranks), "--quiet"};
+    // By its name alone: called by a path, mpirun looks for its own files beside it.
+    std::vector<std::string> command = {"mpirun", "--allow-run-as-root", "--oversubscribe",
+                                        "-n",     StrCat(options.ranks), "--quiet"};
     for (const auto& [name, value] : environment) {
       command.insert(command.end(), {"-x", name});
     }
     command.insert(command.end(), program.begin(), program.end());
-    CRIA_ASSIGN_OR_RETURN(const pid_t pid, Spawn(command, environment, children->write_fd()));
+    CRIA_ASSIGN_OR_RETURN(const pid_t pid,
+                          Spawn(mpirun, command, environment, children->write_fd()));
     children->Add(pid);
     return OkStatus();
   }
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = StrCat(options.ranks);
   for (int r = 0; r < options.ranks; ++r) {
     environment["RANK"] = environment["LOCAL_RANK"] = StrCat(r);
-    CRIA_ASSIGN_OR_RETURN(const pid_t pid, Spawn(program, environment, children->write_fd()));
+    CRIA_ASSIGN_OR_RETURN(const pid_t pid,
+                          Spawn(program[0], program, environment, children->write_fd()));
     children->Add(pid);
   }
   return OkStatus();

@@ -216,11 +216,11 @@ StatusOr<double> Measurer::Time(const Verifier& verifier, Entry* entry, int oper
   return OverRanks(seconds / operations);
 }
 
-StatusOr<double> Measurer::TimeKernel(TrafficKernel* kernel, bool non_temporal) {
+StatusOr<double> Measurer::TimeKernel(TrafficKernel* kernel, bool non_temporal, int repeats) {
   CRIA_RETURN_IF_ERROR(board_->Barrier());
   const double start_s = RealClock()->MonotonicSeconds();
-  kernel->Run(non_temporal);
-  return OverRanks(RealClock()->MonotonicSeconds() - start_s);
+  for (int i = 0; i < repeats; ++i) kernel->Run(non_temporal);
+  return OverRanks((RealClock()->MonotonicSeconds() - start_s) / repeats);
 }
 
 Status Measurer::TimeRounds(const Verifier& verifier, std::vector<Entry>* entries,
@@ -240,7 +240,7 @@ Status Measurer::TimeRounds(const Verifier& verifier, std::vector<Entry>* entrie
                        kAggregateMax);
   double kernel_s[2] = {0, 0};
   for (int i = 0; i < 6; ++i) {
-    CRIA_ASSIGN_OR_RETURN(const double s, TimeKernel(kernel, i % 2 == 1));
+    CRIA_ASSIGN_OR_RETURN(const double s, TimeKernel(kernel, i % 2 == 1, operations));
     kernel_s[i % 2] = i < 2 ? s : std::min(kernel_s[i % 2], s);
   }
   const bool non_temporal = kernel_s[1] < kernel_s[0];
@@ -254,7 +254,7 @@ Status Measurer::TimeRounds(const Verifier& verifier, std::vector<Entry>* entrie
                             Time(verifier, &entry, operations, options_.per_iteration));
       entry.seconds.push_back(s);
     }
-    CRIA_ASSIGN_OR_RETURN(const double s, TimeKernel(kernel, non_temporal));
+    CRIA_ASSIGN_OR_RETURN(const double s, TimeKernel(kernel, non_temporal, operations));
     bound_s->push_back(s);
   }
   return OkStatus();

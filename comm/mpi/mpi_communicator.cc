@@ -101,7 +101,6 @@ class MpiCommunicator : public SerialCommunicator {
   Mutex port_mu_;
   std::unique_ptr<MpiPort> port_;
   std::atomic<bool> heard_{false};  // the failure is a peer's, which tells everybody itself
-  uint64_t collectives_ = 0;
   std::vector<std::byte> stage_;
   std::vector<std::byte> stage_out_;
 };
@@ -219,7 +218,7 @@ Status MpiCommunicator::Execute(const Call& call) {
 Status MpiCommunicator::AgreeOn(const Call& call, const MpiWait& wait) {
   const Operation& operation = *call.operation;
   Signature mine = {.group_id = group_id(),
-                    .sequence = ++collectives_,
+                    .sequence = call.sequence,
                     .count = operation.count,
                     .root = operation.root_or_peer,
                     .kind = operation.kind,

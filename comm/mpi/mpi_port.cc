@@ -1,5 +1,7 @@
 #include "comm/mpi/mpi_port.h"
 
+// The C interface alone.
+#define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 #include <sched.h>
 

@@ -1,3 +1,5 @@
+// The C interface alone.
+#define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include "base/mutex.h"
