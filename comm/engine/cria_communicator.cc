@@ -94,6 +94,7 @@ Status CriaCommunicator::OpenTransports() {
   }
   if (on_host.local_ranks.size() < group_.world_ranks.size()) {
     CRIA_ASSIGN_OR_RETURN(tcp_, job_->tcp->OpenGroup(everywhere, &failure_state()));
+    if (shm_ != nullptr) shm_->SetWaitTracker(tcp_->wait_tracker());
   }
   return OkStatus();
 }
@@ -186,7 +187,7 @@ Status CriaCommunicator::RunCollective(const Call& call) {
   }
   const CachedPlan* cached = *found;
   // A barrier moves nothing; nor does a count of zero, yet the ranks must agree that it is zero.
-  if (operation.kind == OpKind::kBarrier || cached->stretches.empty()) return Agree(call);
+  if (operation.kind == OpKind::kBarrier || CommonCount(operation) == 0) return Agree(call);
   OperationContext context = ContextOf(call, cached->plan);
   CRIA_RETURN_IF_ERROR(PrepareSlots(operation, cached->plan, &context));
   return RunStretches(*cached, &context);

@@ -100,11 +100,30 @@ struct Transfer {
   uint64_t number = 0;  // counts the messages of this direction of this pair, from 1
 };
 
+// What a group over several transports knows of its ranks' waits, whatever they wait on: the TCP
+// transport keeps it, since it alone reaches every rank, and the others tell it. Thread-safe.
+class WaitTracker {
+ public:
+  virtual ~WaitTracker() = default;
+  // This rank is in an operation, from here to End: those who ask are told which.
+  virtual void Begin(const OperationContext& context) = 0;
+  virtual void End() = 0;
+  // It waits for that rank of the group, for some time already; -1: for nobody any more.
+  virtual void SetWaiting(int rank) = 0;
+  // The error of its deadline: who is to blame, by what the ranks told each other.
+  virtual CommError Timeout(double timeout_s) = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
 
   virtual LinkKind link() const = 0;
+
+  // A transport of a group that has others too: where its waits are told. Before the first Run.
+  virtual void SetWaitTracker(WaitTracker* tracker) { (void)tracker; }
+  // The tracker that this transport keeps; null for none.
+  virtual WaitTracker* wait_tracker() { return nullptr; }
 
   // Runs consecutive rounds of the plan. All ranks of local_ranks call it.
   virtual Status Run(const OperationContext& context, std::span<const Round> rounds) = 0;

@@ -306,8 +306,19 @@ Status GroupSync::CheckWait(const OperationContext& context, const WaitNote& not
         context, CommErrorKind::kPeerLost, note.peer,
         StrCat("its process, pid ", met_[static_cast<size_t>(note.peer)]->pid, ", is gone")));
   }
-  if (RealClock()->MonotonicSeconds() < context.deadline_s) return OkStatus();
+  const double now_s = RealClock()->MonotonicSeconds();
+  if (tracker_ != nullptr) TellTracker(note.peer, now_s);
+  if (now_s < context.deadline_s) return OkStatus();
   return TimeoutError(context, note);
+}
+
+void GroupSync::TellTracker(int local, double now_s) {
+  // Shorter waits are part of any operation.
+  constexpr double kLongSeconds = 0.1;
+  if (wait_since_s_ == 0) wait_since_s_ = now_s;
+  if (local < 0 || now_s - wait_since_s_ < kLongSeconds) return;
+  told_tracker_ = true;
+  tracker_->SetWaiting(group_.local_ranks[static_cast<size_t>(local)]);
 }
 
 Status GroupSync::PeersError(const OperationContext& context) {
@@ -318,9 +329,14 @@ Status GroupSync::PeersError(const OperationContext& context) {
     if (record.set.load(std::memory_order_acquire) == 0) continue;
     const bool known =
         record.kind >= 0 && record.kind <= static_cast<int>(CommErrorKind::kInternal);
+    std::string reason(record.reason, strnlen(record.reason, sizeof(record.reason)));
+    if (record.kind == static_cast<int>(CommErrorKind::kMismatch) &&
+        reason.rfind("told by ", 0) != 0) {  // whose "this rank" it is
+      reason = StrCat("told by rank ", group_.local_ranks[static_cast<size_t>(i)], ": ", reason);
+    }
     CommError error =
         ErrorOf(context, known ? static_cast<CommErrorKind>(record.kind) : CommErrorKind::kInternal,
-                -1, std::string(record.reason, strnlen(record.reason, sizeof(record.reason))));
+                -1, std::move(reason));
     if (record.culprit >= 0 && record.culprit < group_.size()) error.culprit = record.culprit;
     error.culprit_world = record.culprit_world;
     error.culprit_bytes = record.culprit_bytes;
@@ -330,6 +346,10 @@ Status GroupSync::PeersError(const OperationContext& context) {
 }
 
 void GroupSync::NoteWait(const WaitNote& note) {
+  if (note.peer < 0) {
+    wait_since_s_ = 0;
+    if (std::exchange(told_tracker_, false)) tracker_->SetWaiting(-1);
+  }
   own_->waits.store(note.Pack(), std::memory_order_release);
   const int world = note.peer < 0 ? -1
                                   : group_.world_ranks[static_cast<size_t>(
@@ -366,6 +386,10 @@ int GroupSync::Culprit(const WaitNote& note) const {
 }
 
 Status GroupSync::TimeoutError(const OperationContext& context, const WaitNote& note) {
+  if (tracker_ != nullptr && note.peer >= 0) {
+    tracker_->SetWaiting(group_.local_ranks[static_cast<size_t>(note.peer)]);
+    return Fail(tracker_->Timeout(context.timeout_s));
+  }
   const int culprit = note.peer < 0 ? -1 : Culprit(note);
   std::string reason = StrCat("after ", context.timeout_s, " s, ");
   if (culprit < 0) {

@@ -90,6 +90,10 @@ class GroupSync {
   void NoteWait(const WaitNote& note);
   // The timeout that blames whoever `note.peer` waits for in the end.
   Status TimeoutError(const OperationContext& context, const WaitNote& note);
+  // Where waits that last are told as well, because other transports reach ranks that this one
+  // does not (engine/transport.h); null for nowhere.
+  void SetWaitTracker(WaitTracker* tracker) { tracker_ = tracker; }
+  WaitTracker* tracker() const { return tracker_; }
   // The error that ends this operation here, first reason wins. Tells the peers.
   Status Fail(const CommError& error);
   CommError ErrorOf(const OperationContext& context, CommErrorKind kind, int culprit_local,
@@ -119,6 +123,7 @@ class GroupSync {
   Status FindBlock(int local, const OperationContext& context);
   Status CompareHeaders(const OperationContext& context);
   Status PeersError(const OperationContext& context);
+  void TellTracker(int local, double now_s);
   int Culprit(const WaitNote& note) const;
   void Publish(const Status& error);
   void WakeEverybody();
@@ -140,6 +145,10 @@ class GroupSync {
   std::vector<DirectoryEntry*> entries_;
   std::unique_ptr<std::atomic<GroupBlock*>[]> blocks_;
   int num_attached_ = 0;
+
+  WaitTracker* tracker_ = nullptr;
+  double wait_since_s_ = 0;  // 0: no wait has lasted until a look at the clock
+  bool told_tracker_ = false;
 
   bool by_counter_ = false;
   uint32_t run_ = 0;

@@ -7,6 +7,25 @@
 #include "base/str.h"
 
 namespace cria::comm {
+namespace {
+
+// Tells the tracker, where there is one, that this rank is in an operation, as long as it lives.
+class Tracked {
+ public:
+  Tracked(WaitTracker* tracker, const OperationContext& context) : tracker_(tracker) {
+    if (tracker_ != nullptr) tracker_->Begin(context);
+  }
+  ~Tracked() {
+    if (tracker_ != nullptr) tracker_->End();
+  }
+  Tracked(const Tracked&) = delete;
+  Tracked& operator=(const Tracked&) = delete;
+
+ private:
+  WaitTracker* const tracker_;
+};
+
+}  // namespace
 
 ShmTransport::ShmTransport(Segment* segment, Peers* peers, const GroupInfo& group,
                            FailureState* failure)
@@ -19,6 +38,7 @@ ShmTransport::ShmTransport(Segment* segment, Peers* peers, const GroupInfo& grou
 
 Status ShmTransport::Run(const OperationContext& context, std::span<const Round> rounds) {
   CRIA_RETURN_IF_ERROR(sync_.Broken());
+  const Tracked tracked(sync_.tracker(), context);
   CRIA_RETURN_IF_ERROR(sync_.AttachAll(context));
   context.Step("enter");
   if (IsTiny(context, rounds)) return RunTiny(context);
@@ -176,6 +196,7 @@ Status ShmTransport::RunTask(const OperationContext& context, const Task& task, 
 Status ShmTransport::Exchange(const OperationContext& context, std::span<const Transfer> sends,
                               std::span<const Transfer> recvs) {
   CRIA_RETURN_IF_ERROR(sync_.Broken());
+  const Tracked tracked(sync_.tracker(), context);
   context.Step("enter");
   CRIA_RETURN_IF_ERROR(mailbox_.Exchange(context, sends, recvs));
   context.Step("leave");

@@ -28,6 +28,7 @@ class ShmTransport : public Transport {
   Status Open() { return sync_.Open(); }
 
   LinkKind link() const override { return LinkKind::kShm; }
+  void SetWaitTracker(WaitTracker* tracker) override { sync_.SetWaitTracker(tracker); }
   Status Run(const OperationContext& context, std::span<const Round> rounds) override;
   Status Exchange(const OperationContext& context, std::span<const Transfer> sends,
                   std::span<const Transfer> recvs) override;

@@ -334,7 +334,11 @@ Status GroupState::FromPoison(const Poison& poison) {
     error.culprit_bytes = fixed.bytes;
     return ToStatus(error);
   }
-  CommError error = ErrorLocked(fixed.kind, fixed.culprit_world, poison.reason);
+  std::string reason = poison.reason;
+  if (fixed.kind == CommErrorKind::kMismatch && from >= 0 && reason.rfind("told by ", 0) != 0) {
+    reason = StrCat("told by rank ", from, ": ", reason);  // whose "this rank" it is
+  }
+  CommError error = ErrorLocked(fixed.kind, fixed.culprit_world, std::move(reason));
   error.operation = poison.operation;
   error.sequence = fixed.sequence;
   if (!active_ || current_.sequence != fixed.sequence) error.bytes = fixed.bytes;

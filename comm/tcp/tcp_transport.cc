@@ -41,7 +41,7 @@ Status TcpTransport::Run(const OperationContext& context, std::span<const Round>
   if (state_->failure()->failed()) return state_->failure()->status();
   state_->Begin(context.signature, context.timeout_s, /*transfers=*/false);
   context.Step("enter");
-  return End(context, runner_.Run(context, rounds));
+  return Finish(context, runner_.Run(context, rounds));
 }
 
 Status TcpTransport::Exchange(const OperationContext& context, std::span<const Transfer> sends,
@@ -49,10 +49,10 @@ Status TcpTransport::Exchange(const OperationContext& context, std::span<const T
   if (state_->failure()->failed()) return state_->failure()->status();
   state_->Begin(context.signature, context.timeout_s, /*transfers=*/true);
   context.Step("enter");
-  return End(context, exchanger_.Run(context, sends, recvs));
+  return Finish(context, exchanger_.Run(context, sends, recvs));
 }
 
-Status TcpTransport::End(const OperationContext& context, const Status& status) {
+Status TcpTransport::Finish(const OperationContext& context, const Status& status) {
   if (!status.ok()) {
     const std::optional<CommError> error = GetCommError(status);
     if (error.has_value() && error->kind == CommErrorKind::kPeerLost) WaitForNews();
@@ -62,6 +62,21 @@ Status TcpTransport::End(const OperationContext& context, const Status& status) 
   state_->End();
   context.Step("leave");
   return status.ok() ? status : state_->failure()->status();
+}
+
+void TcpTransport::Begin(const OperationContext& context) {
+  const bool transfers = context.plan == nullptr;
+  state_->Begin(context.signature, context.timeout_s, transfers);
+}
+
+void TcpTransport::End() { state_->End(); }
+
+void TcpTransport::SetWaiting(int rank) {
+  if (state_->SetWaiting(rank < 0 ? -1 : state_->WorldOf(rank))) domain_->Kick();
+}
+
+CommError TcpTransport::Timeout(double timeout_s) {
+  return state_->TimeoutError(timeout_s, RealClock()->MonotonicSeconds());
 }
 
 void TcpTransport::WaitForNews() {

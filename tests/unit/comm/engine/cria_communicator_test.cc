@@ -186,7 +186,8 @@ TEST_P(CriaCommunicatorTest, AMismatchIsAnErrorOnAllRanksThatNamesBothSides) {
   for (const Change change : changes) {
     RunRankThreads(Options(), [change](Communicator& world) {
       CollectiveCase test{.count = 100};
-      ASSERT_EQ(CheckCollective(world, test), "");
+      // The news may come while a slow rank is still in its first operation.
+      CheckCollective(world, test);
       if (world.rank() == 2) change(&test);
       EXPECT_NE(CheckCollective(world, test), "") << Describe(test);
       const auto error = GetCommError(world.failure());
@@ -195,7 +196,9 @@ TEST_P(CriaCommunicatorTest, AMismatchIsAnErrorOnAllRanksThatNamesBothSides) {
       EXPECT_EQ(error->group, "world");
       EXPECT_EQ(error->sequence, 2u);
       // Who reports it first blames the one that differs from itself; rank 2 is one of the two.
-      EXPECT_TRUE(error->culprit == 2 || error->rank == 2) << Message(world.failure());
+      EXPECT_TRUE(error->culprit == 2 || error->rank == 2 ||
+                  error->reason.find("told by rank 2") != std::string::npos)
+          << Message(world.failure());
       // The communicator stays broken.
       EXPECT_FALSE(world.Barrier().Wait().ok());
     });
