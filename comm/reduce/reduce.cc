@@ -55,13 +55,16 @@ class Reduction {
     two_forms_ = raw_bytes_ != partial_bytes_ || kernel.op == ReduceOp::kAvg;
   }
 
-  void Run(int64_t count, bool non_temporal) {
+  // Returns whether anything went around the caches.
+  bool Run(int64_t count, bool non_temporal) {
+    const bool streamed = std::any_of(targets_.begin(), targets_.end(),
+                                      [](const auto& target) { return target.streamed; });
     const bool mixed = std::any_of(targets_.begin(), targets_.end(), [this](const auto& target) {
       return two_forms_ && target.partial != targets_[0].partial;
     });
-    if (targets_.size() == 1 && one_pass_ && !non_temporal) {
+    if (targets_.size() == 1 && one_pass_ && !non_temporal && !streamed) {
       Pass(0, count, targets_[0].data, targets_[0].partial);
-      return;
+      return false;
     }
     const int64_t block = kBlockBytes / raw_bytes_;
     for (int64_t first = 0; first < count;) {
@@ -74,6 +77,7 @@ class Reduction {
       }
       first += n;
     }
+    return non_temporal || streamed;
   }
 
  private:
@@ -125,7 +129,7 @@ class Reduction {
              bool non_temporal) {
     const int64_t bytes = BytesOf(targets_[target].partial);
     std::byte* to = At(targets_[target].data, first * bytes);
-    if (non_temporal && !targets_[target].cached) {
+    if (non_temporal || targets_[target].streamed) {
       kernels_.stream(block, to, count * bytes);
     } else if (block != to) {
       std::memcpy(to, block, static_cast<size_t>(count * bytes));
@@ -136,7 +140,9 @@ class Reduction {
   void Block(int64_t first, int64_t count, bool non_temporal) {
     alignas(64) std::array<std::byte, 4 * kBlockBytes> local;
     const bool partial = targets_[0].partial;
-    std::byte* block = non_temporal ? local.data() : At(targets_[0].data, first * BytesOf(partial));
+    std::byte* block = non_temporal || targets_[0].streamed
+                           ? local.data()
+                           : At(targets_[0].data, first * BytesOf(partial));
     Passes(first, count, block, partial);
     for (size_t t = 0; t < targets_.size(); ++t) Store(block, first, count, t, non_temporal);
   }
@@ -194,8 +200,7 @@ void ReduceWith(const Kernels& kernels, const ReduceKernel& kernel,
                 int64_t count, bool non_temporal) {
   CRIA_CHECK(Reducible(kernel.dtype), Name(kernel.dtype), " does not reduce");
   CRIA_CHECK(!sources.empty() && !targets.empty() && kernel.group_size > 0);
-  Reduction(kernels, kernel, sources, targets).Run(count, non_temporal);
-  if (non_temporal) _mm_sfence();
+  if (Reduction(kernels, kernel, sources, targets).Run(count, non_temporal)) _mm_sfence();
 }
 
 void CopyWith(const Kernels& kernels, const void* source, std::span<void* const> targets,

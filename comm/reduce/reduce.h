@@ -44,7 +44,7 @@ struct ReduceSource {
 struct ReduceTarget {
   void* data = nullptr;
   bool partial = false;
-  bool cached = false;  // somebody reads it soon: stored the ordinary way in any case
+  bool streamed = false;  // by non-temporal stores in any case: another core's cache has it
 };
 
 // Combines one source or more into one target or more. dtype is Reducible.

@@ -15,13 +15,13 @@
 namespace cria::comm {
 namespace {
 
-// Looks before a waiter gives its core away: some 100 us where every rank has one, and nothing to
-// speak of where another rank needs it.
-constexpr int kSpins = 4000;
-constexpr int kCrowdedSpins = 50;
+// Looks before a waiter offers its core to others: some 5 us where every rank has one; where ranks
+// take turns, each look is another rank's time.
+constexpr int kSpins = 200;
+constexpr int kCrowdedSpins = 1;
 // Times that it lets others run before it sleeps.
 constexpr int kYields = 400;
-constexpr int kCrowdedYields = 50;
+constexpr int kCrowdedYields = 2;
 // While yielding, every so many looks everything is checked that can end the wait.
 constexpr int kLooksPerCheck = 16;
 
@@ -59,6 +59,7 @@ GroupSync::GroupSync(Segment* segment, Peers* peers, const GroupInfo& group, Fai
       group_(group),
       failure_(failure),
       local_index_(group.world_ranks.size(), -1),
+      crowded_(static_cast<int>(group.local_ranks.size()) > AllowedCores()),
       met_(group.local_ranks.size()),
       entries_(group.local_ranks.size()),
       blocks_(new std::atomic<GroupBlock*>[group.local_ranks.size()]()) {
@@ -83,7 +84,7 @@ Status GroupSync::Open() {
   CRIA_ASSIGN_OR_RETURN(entry_, segment_->OpenGroup(group_.id, num_local()));
   own_ = reinterpret_cast<GroupBlock*>(segment_->mapping().base() +
                                        entry_->block.load(std::memory_order_relaxed));
-  own_->by_counter = num_local() > AllowedCores() ? 1 : 0;
+  own_->by_counter = crowded_ ? 1 : 0;
   const auto self = static_cast<size_t>(self_);
   met_[self] = peers_->Find(peers_->world_rank());
   CRIA_CHECK(met_[self] != nullptr, "the domain was not started");

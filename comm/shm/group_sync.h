@@ -56,7 +56,9 @@ class GroupSync {
   // The local index of a rank of the group; -1 for one of another host.
   int LocalIndex(int rank) const { return local_index_[static_cast<size_t>(rank)]; }
   // Ranks take turns on the cores: whoever waits should let others run.
-  bool crowded() const { return own_->by_counter != 0; }
+  bool crowded() const { return crowded_; }
+  // The same as the first local rank sees it, which all go by. Known after AttachAll.
+  bool taking_turns() const { return by_counter_; }
 
   // The communicator's error; OK while it has none.
   Status Broken() const { return failure_->failed() ? failure_->status() : OkStatus(); }
@@ -135,6 +137,7 @@ class GroupSync {
   FailureState* const failure_;
   std::vector<int> local_index_;  // by rank of the group
   int self_ = 0;
+  const bool crowded_;
   // Constant after Open.
   DirectoryEntry* entry_ = nullptr;
   GroupBlock* own_ = nullptr;

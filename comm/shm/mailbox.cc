@@ -18,7 +18,7 @@ constexpr int64_t kRingChunk = int64_t{64} << 10;
 constexpr int64_t kCopyChunk = int64_t{1} << 20;
 constexpr int64_t kNonTemporalBytes = int64_t{4} << 20;
 
-constexpr int kSpins = 2000;
+constexpr int kSpins = 200;
 constexpr int kCrowdedSpins = 20;
 constexpr int kYields = 200;
 constexpr int kCrowdedYields = 20;

@@ -170,7 +170,7 @@ Status ShmTransport::RunTask(const OperationContext& context, const Task& task, 
   sources_.clear();
   targets_.clear();
   places_.clear();
-  cached_places_.clear();
+  window_places_.clear();
   for (const Region& source : task.sources) {
     CRIA_ASSIGN_OR_RETURN(const Found found, Find(context, source, first, count, step));
     sources_.push_back({.data = found.data, .partial = source.slot == Slot::kScratch});
@@ -178,8 +178,8 @@ Status ShmTransport::RunTask(const OperationContext& context, const Task& task, 
   for (const Region& target : task.targets) {
     CRIA_ASSIGN_OR_RETURN(const Found found, Find(context, target, first, count, step));
     targets_.push_back(
-        {.data = found.data, .partial = target.slot == Slot::kScratch, .cached = found.window});
-    (found.window ? cached_places_ : places_).push_back(found.data);
+        {.data = found.data, .partial = target.slot == Slot::kScratch, .streamed = found.window});
+    (found.window ? window_places_ : places_).push_back(found.data);
   }
   if (Reduces(plan.kind) && task.sources[0].slot != Slot::kOutput) {
     RunReduce({.dtype = plan.dtype, .op = plan.reduce_op, .group_size = plan.size}, sources_,
@@ -188,7 +188,7 @@ Status ShmTransport::RunTask(const OperationContext& context, const Task& task, 
   }
   CRIA_CHECK_EQ(task.sources.size(), 1u);
   const int64_t bytes = count * ByteSize(plan.dtype);
-  if (!cached_places_.empty()) RunCopy(sources_[0].data, cached_places_, bytes, false);
+  if (!window_places_.empty()) RunCopy(sources_[0].data, window_places_, bytes, true);
   if (!places_.empty()) RunCopy(sources_[0].data, places_, bytes, non_temporal);
   return OkStatus();
 }

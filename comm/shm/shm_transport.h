@@ -64,7 +64,7 @@ class ShmTransport : public Transport {
   std::vector<ReduceSource> sources_;
   std::vector<ReduceTarget> targets_;
   std::vector<void*> places_;
-  std::vector<void*> cached_places_;
+  std::vector<void*> window_places_;
 };
 
 }  // namespace cria::comm

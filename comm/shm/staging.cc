@@ -3,7 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/reduce/reduce.h"
+
 namespace cria::comm {
+namespace {
+
+// Below this, the fence behind non-temporal stores costs more than they save.
+constexpr int64_t kNonTemporalBytes = 4096;
+
+}  // namespace
 
 Staging::~Staging() {
   for (const Shadow& shadow : shadows_) {
@@ -88,7 +96,9 @@ Status Staging::Prepare(const OperationContext& context, std::span<const Round> 
     if (exclusive_[s]) mine_[s] = base;
     ForRegions(context, rounds, slot, /*sources=*/true, /*own_too=*/exclusive_[s],
                [&](int64_t first, int64_t count) {
-                 std::memcpy(base + first, context.slots[s] + first, static_cast<size_t>(count));
+                 // Peers' caches have what they read here: an ordinary store would wait for them.
+                 void* const target = base + first;
+                 RunCopy(context.slots[s] + first, {&target, 1}, count, count >= kNonTemporalBytes);
                });
   }
   return OkStatus();

@@ -1,7 +1,6 @@
 #include "comm/shm/windows.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "comm/reduce/reduce.h"
 
@@ -12,17 +11,20 @@ namespace {
 constexpr int64_t kWindowsTotal = int64_t{2} << 20;
 constexpr int64_t kTileBytesMax = int64_t{128} << 10;
 constexpr int64_t kTileBytesMin = int64_t{16} << 10;
+// Ranks that take turns on the cores meet seldom rather than in the caches.
+constexpr int64_t kCrowdedTileBytes = int64_t{512} << 10;
 
-int64_t TileBytesFor(int64_t num_local) {
+int64_t TileBytesFor(const GroupSync& sync) {
+  if (sync.taking_turns()) return kCrowdedTileBytes;
   int64_t bytes = kTileBytesMax;
-  while (bytes > kTileBytesMin && 4 * num_local * num_local * bytes > kWindowsTotal) bytes /= 2;
+  const int64_t ranks = sync.num_local();
+  while (bytes > kTileBytesMin && 4 * ranks * ranks * bytes > kWindowsTotal) bytes /= 2;
   return bytes;
 }
 
 }  // namespace
 
-Windows::Windows(Segment* segment, const GroupSync* sync)
-    : segment_(segment), sync_(sync), tile_bytes_(TileBytesFor(sync->num_local())) {}
+Windows::Windows(Segment* segment, const GroupSync* sync) : segment_(segment), sync_(sync) {}
 
 Windows::~Windows() {
   if (base_ != 0) segment_->Free(base_);
@@ -30,6 +32,7 @@ Windows::~Windows() {
 
 StatusOr<bool> Windows::Prepare(const OperationContext& context, std::span<const Round> rounds,
                                 RunHeader* header) {
+  if (tile_bytes_ == 0) tile_bytes_ = TileBytesFor(*sync_);
   header->windows = 0;
   header->longest_task = 0;
   for (const Round& round : rounds) {
@@ -95,9 +98,11 @@ void Windows::CopyIn(int64_t step) {
   const int64_t first = step * tile_bytes_;
   for (const Region& region : inputs_) {
     if (first >= region.bytes) continue;
-    std::memcpy(
-        segment_->mapping().base() + base_ + OffsetOf(Slot::kInput, step, region.owner_local),
-        region.data + first, static_cast<size_t>(std::min(tile_bytes_, region.bytes - first)));
+    // The owner's cache still has what it read here: an ordinary store would wait for it.
+    void* const window =
+        segment_->mapping().base() + base_ + OffsetOf(Slot::kInput, step, region.owner_local);
+    RunCopy(region.data + first, {&window, 1}, std::min(tile_bytes_, region.bytes - first),
+            /*non_temporal=*/true);
   }
 }
 

@@ -62,8 +62,8 @@ class Windows {
 
   Segment* const segment_;
   const GroupSync* const sync_;
-  const int64_t tile_bytes_;
-  int64_t base_ = 0;  // 0: not allocated yet
+  int64_t tile_bytes_ = 0;  // from the first Prepare on
+  int64_t base_ = 0;        // 0: not allocated yet
   std::vector<Region> inputs_;
   std::vector<Region> outputs_;
 };

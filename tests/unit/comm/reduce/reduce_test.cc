@@ -251,7 +251,7 @@ void CheckCase(const Case& c, Isa isa, bool non_temporal) {
 
   // In place: the targets are sources, as the output of an all-reduce is.
   std::vector<ReduceTarget> targets = {{.data = other.data()},
-                                       {.data = sum.data(), .partial = true, .cached = true}};
+                                       {.data = sum.data(), .partial = true, .streamed = true}};
   for (Place& place : places) targets.push_back({.data = place.data()});
   run(targets);
   ASSERT_TRUE(same(other.data(), finished) && other.GuardsHold());
