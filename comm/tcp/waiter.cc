@@ -14,6 +14,9 @@ namespace {
 // operation has less time.
 constexpr double kAskAfterSeconds = 0.1;
 constexpr double kSliceSeconds = 1.0;
+// What a peer that says it waits for nobody gets beyond the deadline, to find out for whom it does.
+constexpr double kGraceSeconds = 0.5;
+constexpr double kGraceSliceSeconds = 0.05;
 
 double Now() { return RealClock()->MonotonicSeconds(); }
 
@@ -48,11 +51,16 @@ Status Waiter::Sleep(int waits_for_world, std::vector<pollfd>* entries, double r
     told_ = true;
     if (state_->SetWaiting(waits_for_world)) domain_->Kick();
   }
+  double slice_s = kSliceSeconds;
   if (now_s >= deadline_s_) {
     state_->SetWaiting(waits_for_world);
-    return ToStatus(state_->TimeoutError(timeout_s_, now_s));
+    const bool may_learn = now_s < deadline_s_ + std::min(kGraceSeconds, timeout_s_ / 4) &&
+                           state_->Blame(now_s).state == PeerState::kBusy;
+    if (!may_learn) return ToStatus(state_->TimeoutError(timeout_s_, now_s));
+    slice_s = kGraceSliceSeconds;
   }
-  double wake_s = std::min({deadline_s_, retry_s, now_s + kSliceSeconds});
+  double wake_s = std::min(retry_s, now_s + slice_s);
+  if (now_s < deadline_s_) wake_s = std::min(wake_s, deadline_s_);
   if (!told_) wake_s = std::min(wake_s, idle_since_s_ + ask_after_s_);
   entries->push_back({.fd = state_->wake_fd(), .events = POLLIN, .revents = 0});
   const int ready = poll(entries->data(), entries->size(), PollMilliseconds(wake_s));
