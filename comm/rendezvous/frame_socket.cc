@@ -16,6 +16,7 @@ namespace cria::comm {
 namespace {
 
 constexpr size_t kFramesAtOnce = 8;
+constexpr size_t kReserveBytesMax = size_t{4} << 20;
 
 }  // namespace
 
@@ -154,12 +155,24 @@ void FrameSocket::ReadSome() {
     const size_t taken = TakeFrames(bytes);
     if (taken == std::string_view::npos) return;
     if (pending_.empty()) {
-      pending_.assign(bytes.substr(taken));
+      Keep(bytes.substr(taken));
     } else {
       pending_.erase(0, taken);
     }
     if (static_cast<size_t>(got) < room.size()) return;
   }
+}
+
+void FrameSocket::Keep(std::string_view start_of_frame) {
+  if (start_of_frame.size() >= kFrameHeaderBytes) {
+    // A large frame comes in pieces: room for all of it, once, unless a stranger only says so.
+    const auto header = ParseFrameHeader(start_of_frame, payload_bytes_max_);
+    if (header.ok()) {
+      pending_.reserve(std::min<size_t>(header->payload_bytes, kReserveBytesMax) +
+                       kFrameHeaderBytes);
+    }
+  }
+  pending_.assign(start_of_frame);
 }
 
 size_t FrameSocket::TakeFrames(std::string_view bytes) {

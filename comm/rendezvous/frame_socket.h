@@ -82,6 +82,7 @@ class FrameSocket : public EventHandler {
   // Hands whole frames at the start of `bytes` to the owner; returns how many bytes they took, or
   // npos when the connection is closed now.
   size_t TakeFrames(std::string_view bytes);
+  void Keep(std::string_view start_of_frame);
   void Fail(const Status& why);
   void UpdateEvents();
 

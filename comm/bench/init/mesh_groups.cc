@@ -44,18 +44,28 @@ int TakePowerOfTwo(int max, int* rest) {
   return factor;
 }
 
-// Appends the ranks that differ from `base` in `axes` of index `axis` and below, ascending.
-void AppendMembers(const Mesh& mesh, const std::array<int, kNumMeshAxes>& stride, unsigned axes,
-                   int axis, int base, std::vector<int>* members) {
-  if (axis < 0) {
-    members->push_back(base);
-    return;
+// The ranks that differ from `base`, which is the first of them, in `axes`; ascending.
+std::vector<int> Members(const Mesh& mesh, unsigned axes, int base) {
+  size_t count = 1;
+  for (size_t axis = 0; axis < kNumMeshAxes; ++axis) {
+    if ((axes >> axis & 1) != 0) count *= static_cast<size_t>(mesh.size[axis]);
   }
-  const auto a = static_cast<size_t>(axis);
-  const int steps = (axes >> axis & 1) != 0 ? mesh.size[a] : 1;
-  for (int i = 0; i < steps; ++i) {
-    AppendMembers(mesh, stride, axes, axis - 1, base + i * stride[a], members);
+  std::vector<int> members(count);
+  members[0] = base;
+  // Each axis repeats what the ones inside it made.
+  size_t done = 1;
+  int stride = 1;
+  for (size_t axis = 0; axis < kNumMeshAxes; ++axis) {
+    if ((axes >> axis & 1) != 0) {
+      for (int step = 1; step < mesh.size[axis]; ++step) {
+        const auto at = done * static_cast<size_t>(step);
+        for (size_t i = 0; i < done; ++i) members[at + i] = members[i] + step * stride;
+      }
+      done *= static_cast<size_t>(mesh.size[axis]);
+    }
+    stride *= mesh.size[axis];
   }
+  return members;
 }
 
 }  // namespace
@@ -98,8 +108,7 @@ std::vector<MeshGroup> GroupsOf(const Mesh& mesh, int rank, int count) {
       group.position += coordinate[axis] * size;
       size *= mesh.size[axis];
     }
-    group.members.reserve(static_cast<size_t>(size));
-    AppendMembers(mesh, stride, named.axes, kNumMeshAxes - 1, base, &group.members);
+    group.members = Members(mesh, named.axes, base);
     group.id = GroupId({.parent = 0, .name = named.name, .world_ranks = group.members});
     groups.push_back(std::move(group));
   }

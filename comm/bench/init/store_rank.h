@@ -26,6 +26,7 @@ class StoreRank : public VirtualEndpoint {
   ~StoreRank() override;
 
   void Start() override;
+  bool placed() const override { return phase_ != Phase::kPublish; }
   WireCounters counters() const override { return counters_; }
   int rounds() const override { return rounds_; }
 

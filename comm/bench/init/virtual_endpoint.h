@@ -30,6 +30,8 @@ class VirtualEndpoint {
  public:
   virtual ~VirtualEndpoint() = default;
   virtual void Start() = 0;
+  // The service that it asks has answered.
+  virtual bool placed() const = 0;
   virtual WireCounters counters() const = 0;
   // Messages that this rank waited for one after another; 0 before it is done.
   virtual int rounds() const = 0;

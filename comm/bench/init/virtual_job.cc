@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,6 +26,10 @@ namespace {
 
 // Ranks that start between two looks at the sockets: those that have started are served meanwhile.
 constexpr int kStartsAtOnce = 32;
+// Ranks of the whole job that have started and do not have their place yet: below the kernel's
+// limit for connections that wait to be taken (4096), as they are when a launcher starts them.
+constexpr int kStartingMax = 2048;
+constexpr double kStartPollSeconds = 0;
 constexpr double kPollSeconds = 0.01;
 constexpr useconds_t kReadyPollMicroseconds = 200;
 // Descriptors that a process has beside its ranks'.
@@ -49,8 +54,9 @@ class Worker {
               .board = board}),
         process_map_(options.num_ranks),
         index_(index),
-        next_rank_(Share(index, num_workers)),
-        last_rank_(Share(index + 1, num_workers)) {}
+        num_workers_(num_workers),
+        next_rank_(Share(index)),
+        last_rank_(Share(index + 1)) {}
 
   Status Run(double deadline_s) {
     CRIA_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
@@ -64,7 +70,8 @@ class Worker {
     while (!board_->failed()) {
       StartSome();
       const bool starting = next_rank_ < last_rank_;
-      CRIA_RETURN_IF_ERROR(loop_->RunOnce(starting ? 0 : loop_->now_s() + kPollSeconds));
+      CRIA_RETURN_IF_ERROR(
+          loop_->RunOnce(loop_->now_s() + (starting ? kStartPollSeconds : kPollSeconds)));
       NoteTimes();
       if (report_.done_s > 0) break;
       if (loop_->now_s() > deadline_s) {
@@ -79,8 +86,10 @@ class Worker {
   }
 
  private:
-  int Share(int index, int num_workers) const {
-    return static_cast<int>(int64_t{options_.num_ranks} * index / num_workers);
+  // The first worker has the master and no ranks.
+  int Share(int index) const {
+    return static_cast<int>(int64_t{options_.num_ranks} * std::max(0, index - 1) /
+                            (num_workers_ - 1));
   }
 
   Status Serve() {
@@ -101,7 +110,11 @@ class Worker {
   }
 
   void StartSome() {
-    for (int i = 0; i < kStartsAtOnce && next_rank_ < last_rank_; ++i, ++next_rank_) {
+    const size_t starting_max = static_cast<size_t>(kStartingMax / (num_workers_ - 1));
+    while (first_starting_ < ranks_.size() && ranks_[first_starting_]->placed()) ++first_starting_;
+    for (int i = 0; i < kStartsAtOnce && next_rank_ < last_rank_ &&
+                    ranks_.size() - first_starting_ < starting_max;
+         ++i, ++next_rank_) {
       if (options_.scheme == InitScheme::kStore) {
         ranks_.push_back(std::make_unique<StoreRank>(loop_.get(), &job_, next_rank_));
       } else {
@@ -151,17 +164,31 @@ class Worker {
   std::unique_ptr<RendezvousServer> server_;
   std::unique_ptr<StoreServer> store_;
   const int index_;
+  const int num_workers_;
   int next_rank_;
   const int last_rank_;
   std::vector<std::unique_ptr<VirtualEndpoint>> ranks_;
+  size_t first_starting_ = 0;  // those before it are placed
   VirtualReport report_;
 };
 
-// At most so many descriptors are open for a rank at once: its listeners, its place in the tree,
-// its links in and out.
+// Descriptors that a host's ranks have open, divided by their number: listeners, places in the
+// tree, links in and out.
 int64_t DescriptorsPerRank(const VirtualJobOptions& options) {
   if (options.scheme == InitScheme::kStore) return options.num_ranks + 4;
-  return 6 + 2 * int64_t{options.num_groups};
+  const Mesh mesh = MeshOf(options.num_ranks);
+  const int num_looked_at = std::min(options.ranks_per_host, options.num_ranks);
+  int64_t links = 0;  // outgoing; as many come in
+  for (int rank = 0; rank < num_looked_at; ++rank) {
+    std::set<int> on_host;
+    for (const MeshGroup& group : GroupsOf(mesh, rank, options.num_groups)) {
+      const size_t size = group.members.size();
+      const int next = group.members[(static_cast<size_t>(group.position) + 1) % size];
+      if (size < 2) continue;
+      if (next >= options.ranks_per_host || on_host.insert(next).second) ++links;
+    }
+  }
+  return 5 + (2 * links + num_looked_at - 1) / num_looked_at;
 }
 
 StatusOr<int> NumProcesses(const VirtualJobOptions& options) {
@@ -176,7 +203,7 @@ StatusOr<int> NumProcesses(const VirtualJobOptions& options) {
                                   allowed + kDescriptorsBeside, ", and at most ",
                                   kVirtualWorkersMax, " are started; raise ulimit -n");
   }
-  return static_cast<int>(std::min<int64_t>(processes, options.num_ranks));
+  return static_cast<int>(std::min<int64_t>(processes, options.num_ranks)) + 1;  // the master's
 }
 
 // Kills what is left of the workers.

@@ -70,8 +70,9 @@ uint64_t Fold(uint64_t digests, uint64_t digest) { return digests * 31 + digest;
 }  // namespace
 
 SharedFrame ProcessMap::Share(const FrameHeader& header, std::string_view payload) {
+  // The checksum is the payload's digest, and was checked against it.
   if (frame_ == nullptr || checksum_ != header.checksum ||
-      std::string_view(*frame_).substr(kFrameHeaderBytes) != payload) {
+      frame_->size() != kFrameHeaderBytes + payload.size()) {
     frame_ = MakeFrame(FrameKind::kMap, payload);
     checksum_ = header.checksum;
     map_.clear();

@@ -52,6 +52,7 @@ class VirtualRank : public VirtualEndpoint {
   ~VirtualRank() override;
 
   void Start() override;
+  bool placed() const override { return client_ == nullptr || client_->depth() > 0; }
   WireCounters counters() const override;
   // The place and back, up the tree and down, the groups and back.
   int rounds() const override { return 2 * client_->depth() + 4; }
