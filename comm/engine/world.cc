@@ -75,7 +75,7 @@ StatusOr<std::unique_ptr<Communicator>> JoinWorld(const WorldOptions& options) {
   job->algorithms = options.algorithms;
   job->observer = options.observer;
   job->step_hook = options.step_hook;
-  CRIA_ASSIGN_OR_RETURN(job->shm, ShmDomain::Create({}));
+  CRIA_ASSIGN_OR_RETURN(job->shm, ShmDomain::Create({.segment_bytes = options.shm_segment_bytes}));
   RankInfo mine{.host = options.host.empty() ? HostIdentity() : options.host,
                 .shm_socket = job->shm->socket_name(),
                 .pid = static_cast<int64_t>(getpid())};

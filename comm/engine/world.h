@@ -38,6 +38,9 @@ struct WorldOptions {
   // the master.
   std::string interface = {};
   int tcp_streams = 1;
+  // Address space of this rank's segment, which each peer on its host maps; memory is used as it is
+  // touched. The most that Allocate gives.
+  int64_t shm_segment_bytes = int64_t{64} << 30;
   // Link costs and tiers; host_of_rank is filled from the rank map.
   GroupTopology topology = {};
   // Overrides HostIdentity(), so that one machine can play several.
