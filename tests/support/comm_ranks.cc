@@ -32,7 +32,7 @@ comm::WorldOptions OptionsOf(const RankOptions& options, int rank, int port) {
                        .source = "test"};
   world.timeout_s = options.timeout_s;
   world.rendezvous_timeout_s = 60;
-  world.shm_segment_bytes = int64_t{1} << 30;  // the sanitizers have little address space
+  world.shm_segment_bytes = int64_t{4} << 30;  // the sanitizers have little address space
   world.transport = options.transport;
   world.algorithms = options.algorithms;
   world.observer = options.observer;

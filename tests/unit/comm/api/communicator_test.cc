@@ -114,7 +114,9 @@ TEST(CommunicatorTest, AllocatesAlignedMemoryOfAnySize) {
     EXPECT_EQ((*buffer)->bytes(), bytes);
   }
   EXPECT_EQ(comm.Allocate(-1).status().code(), StatusCode::kInvalidArgument);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they stop the program
   EXPECT_EQ(comm.Allocate(int64_t{1} << 60).status().code(), StatusCode::kResourceExhausted);
+#endif
 }
 
 }  // namespace
