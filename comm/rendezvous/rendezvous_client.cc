@@ -132,6 +132,9 @@ void RendezvousClient::DropConnections() {
 void RendezvousClient::StartOver(const Status& why) {
   last_error_ = why;
   DropConnections();
+  // Who knocks now waits in the backlog until this rank has a place again.
+  loop_->Unwatch(listener_watch_, listener_.get());
+  listener_watch_ = {};
   loop_->CancelTimer(try_timer_);
   loop_->CancelTimer(records_timer_);
   try_s_ = std::min(2 * try_s_, kTrySecondsMax);
@@ -180,7 +183,6 @@ void RendezvousClient::OnPlace(std::string_view payload) {
   if (shape_.FirstChild(place_.position) < shape_.LastChild(place_.position)) {
     const auto watch = loop_->Watch(listener_.get(), EPOLLIN, this);
     if (!watch.ok()) return Fail(watch.status());
-    loop_->Unwatch(listener_watch_, listener_.get());
     listener_watch_ = *watch;
   } else {
     CloseListener();
