@@ -234,7 +234,8 @@ TEST_P(CriaCommunicatorTest, ARankThatDoesNotComeIsNamedAtTheDeadline) {
 
 TEST_P(CriaCommunicatorTest, AbortEndsTheWaitsOfAllRanksWithItsReason) {
   RunRankThreads(Options(), [](Communicator& world) {
-    ASSERT_EQ(CheckCollective(world, {.count = 8}), "");
+    // The abort may reach a rank that is still in this one.
+    CheckCollective(world, {.count = 8});
     if (world.rank() == 3) {
       world.Abort("loss is NaN at step 7");
       EXPECT_FALSE(world.Barrier().Wait().ok());
