@@ -32,7 +32,9 @@ Status FrameSocket::Connect(const SocketAddress& address, SharedFrame first) {
 
 Status FrameSocket::Adopt(Fd fd) {
   fd_ = std::move(fd);
-  return Start();
+  // What the peer sent with its connect is here, as a rule, and may be all there is to say.
+  ReadSome();
+  return open() ? Start() : OkStatus();
 }
 
 Status FrameSocket::Start() {

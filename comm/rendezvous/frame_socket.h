@@ -55,6 +55,7 @@ class FrameSocket : public EventHandler {
 
   // Starts to connect and sends `first`; a failure that shows later comes as OnClosed.
   Status Connect(const SocketAddress& address, SharedFrame first);
+  // Takes an accepted connection, and reads: the owner may be called before the return.
   Status Adopt(Fd fd);
   // Never calls the owner; what cannot be sent shows as OnClosed from the loop.
   void Send(SharedFrame frame);

@@ -16,7 +16,7 @@ constexpr uint32_t kMagic = 0x314d5243;  // "CRM1"
 constexpr uint64_t kVersion = 1;
 constexpr size_t kDigestBytes = 8;
 
-enum ColumnForm : uint64_t { kDifferences = 0, kRuns = 1 };
+enum ColumnForm : uint64_t { kDifferences = 0, kRuns = 1, kPairsOfBytes = 2 };
 
 // What one hexadecimal digit of a random name carries is half a byte; shorter tails than this do
 // not pay for their length.
@@ -102,7 +102,8 @@ std::string WithPid(std::string name, int64_t pid) {
   return name;
 }
 
-// A column of numbers as differences to the one before (wrapping), or as runs of equal differences.
+// A column of numbers as differences to the one before (wrapping), as runs of equal differences, or
+// as they are in two bytes each: the shortest.
 void WriteColumn(const std::vector<int64_t>& values, std::string* out) {
   std::string plain;
   std::string runs;
@@ -127,17 +128,34 @@ void WriteColumn(const std::vector<int64_t>& values, std::string* out) {
     runs_writer.Signed(run_difference);
     runs_writer.Varint(run);
   }
+  const bool fits = std::all_of(values.begin(), values.end(),
+                                [](int64_t value) { return value >= 0 && value <= 0xffff; });
   WireWriter writer(out);
+  if (fits && 2 * values.size() < std::min(plain.size(), runs.size())) {
+    writer.Varint(kPairsOfBytes);
+    for (const int64_t value : values) {
+      out->push_back(static_cast<char>(value & 0xff));
+      out->push_back(static_cast<char>(value >> 8));
+    }
+    return;
+  }
   writer.Varint(plain.size() <= runs.size() ? kDifferences : kRuns);
   out->append(plain.size() <= runs.size() ? plain : runs);
 }
 
 std::vector<int64_t> ReadColumn(WireReader* reader, size_t count) {
-  const bool runs = reader->VarintUpTo(kRuns) == kRuns;
+  const uint64_t form = reader->VarintUpTo(kPairsOfBytes);
+  const bool runs = form == kRuns;
   std::vector<int64_t> values;
   values.reserve(count);
+  if (form == kPairsOfBytes) {
+    const std::string_view bytes = reader->Bytes(2 * count);
+    for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
+      values.push_back(static_cast<uint8_t>(bytes[i]) | static_cast<uint8_t>(bytes[i + 1]) << 8);
+    }
+  }
   uint64_t value = 0;
-  while (values.size() < count && reader->ok()) {
+  while (form != kPairsOfBytes && values.size() < count && reader->ok()) {
     const auto difference = static_cast<uint64_t>(reader->Signed());
     const uint64_t run = runs ? reader->VarintUpTo(count - values.size()) : 1;
     if (run == 0) break;  // a run of nothing: not ours

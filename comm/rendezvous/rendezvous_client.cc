@@ -233,7 +233,8 @@ void RendezvousClient::FlushRecords() {
 }
 
 void RendezvousClient::OnEvents(uint32_t) {
-  for (;;) {
+  // What a child says at once may end the rendezvous.
+  while (state_ == State::kGathering) {
     auto fd = TryAccept(listener_.get());
     if (!fd.ok()) return Fail(Annotate(fd.status(), "rendezvous: take a child in"));
     if (!fd->valid()) return;

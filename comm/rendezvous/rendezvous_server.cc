@@ -14,9 +14,7 @@
 namespace cria::comm {
 namespace {
 
-// A connection has this long to say hello.
-constexpr double kHelloSeconds = 10;
-// So many may be about to; the oldest of more is dropped.
+// So many connections may be about to say hello; the oldest of more is dropped.
 constexpr size_t kStrangersMax = 8192;
 constexpr int kAcceptsAtOnce = 512;
 // After a failed accept.
@@ -105,11 +103,10 @@ void RendezvousServer::TakeConnections() {
                                        [this] { loop_->Change(watch_, listener_.get(), EPOLLIN); });
       return;
     }
-    if (!fd->valid()) return;
+    if (!fd->valid()) break;
     const int64_t tag = ++last_tag_;
     Peer& peer = peers_[tag];
     peer.accepted_s = loop_->now_s();
-    peer.address = PlainHost(fd->get());
     peer.socket = std::make_unique<FrameSocket>(loop_, this, kSmallPayloadBytesMax, &counters_);
     peer.socket->SetTag(tag);
     strangers_.insert(tag);
@@ -122,7 +119,7 @@ void RendezvousServer::TakeConnections() {
 void RendezvousServer::DropStrangers() {
   loop_->CancelTimer(stranger_timer_);
   while (!strangers_.empty()) {
-    const double end_s = peers_.at(*strangers_.begin()).accepted_s + kHelloSeconds;
+    const double end_s = peers_.at(*strangers_.begin()).accepted_s + options_.hello_timeout_s;
     if (end_s > loop_->now_s()) {
       stranger_timer_ = loop_->StartTimer(end_s, [this] { DropStrangers(); });
       return;
@@ -215,7 +212,8 @@ void RendezvousServer::OnHello(Peer* peer, std::string_view payload) {
   const auto hello = DecodeHello(payload);
   if (!hello.ok()) return Remove(tag);
   strangers_.erase(tag);
-  const auto job_or = FindJob(*hello, peer->address);
+  const std::string from = hello->address.empty() ? PlainHost(peer->socket->fd()) : hello->address;
+  const auto job_or = FindJob(*hello, from);
   if (!job_or.ok()) {
     return SendAndLeave(peer, MakeFrame(FrameKind::kFailure, EncodeFailure(job_or.status())));
   }
@@ -227,7 +225,7 @@ void RendezvousServer::OnHello(Peer* peer, std::string_view payload) {
                                                      " came when all ranks had their map already");
     return SendAndLeave(peer, MakeFrame(FrameKind::kFailure, EncodeFailure(outcome)));
   }
-  const auto place = job->session->Register(*hello, peer->address);
+  const auto place = job->session->Register(*hello, from);
   if (!place.ok()) {
     SendAndLeave(peer, MakeFrame(FrameKind::kFailure, EncodeFailure(place.status())));
     return FailJob(job, place.status());

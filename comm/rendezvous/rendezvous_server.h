@@ -32,7 +32,8 @@ struct RendezvousServerOptions {
   int port = 0;              // 0: any
   int backlog = 4096;
   int degree = 16;
-  double timeout_s = 300;  // from a job's first rank to its map
+  double timeout_s = 300;       // from a job's first rank to its map
+  double hello_timeout_s = 10;  // a connection that says nothing for so long is dropped
   // Serve this job only, and be done with it; else any job, for ever.
   bool one_job = false;
   std::string job = {};
@@ -72,7 +73,6 @@ class RendezvousServer : public FrameSocket::Owner, public EventHandler {
   struct Peer {
     std::unique_ptr<FrameSocket> socket;
     double accepted_s = 0;
-    std::string address;
     Job* job = nullptr;  // after its hello
     int rank = -1;
     bool leaving = false;  // closes when it is flushed

@@ -243,6 +243,18 @@ TEST(RendezvousFaultsTest, GarbageHarmsNobody) {
   ExpectAllHaveTheMap(outcomes);
 }
 
+TEST(RendezvousFaultsTest, WhoSaysNothingIsDropped) {
+  const MasterThread master({.hello_timeout_s = 0.2});
+  const auto silent = ConnectTo(master.port());
+  const auto half = ConnectTo(master.port());
+  ASSERT_TRUE(silent.ok() && half.ok());
+  ASSERT_TRUE(SendText(*half, MakeFrame(FrameKind::kHello, "half")->substr(0, 20)).ok());
+  for (const auto* client : {&silent, &half}) {
+    const Status status = ReadPayload(**client).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+  }
+}
+
 TEST(RendezvousFaultsTest, FindsAMasterThatIsRestartedBeforeAllHaveCome) {
   for (const int degree : {2, 16}) {
     constexpr int kRanks = 8;
