@@ -39,7 +39,7 @@ void WaitUntil(const std::atomic<int>& counter, int target) {
 }
 
 std::unique_ptr<ShmDomain> MakeDomain() {
-  auto domain = ShmDomain::Create({});
+  auto domain = ShmDomain::Create({.segment_bytes = int64_t{4} << 30});  // sanitizers have little
   CRIA_CHECK(domain.ok(), Message(domain.status()));
   return *std::move(domain);
 }
