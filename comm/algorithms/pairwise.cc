@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "comm/plan/digest.h"
 
 namespace cria::comm {
 namespace {
@@ -83,18 +82,6 @@ void AddTransfer(const Collective& c, int source, int target, int round, PlanBui
                        .targets = {c.Output(target, to)}});
 }
 
-std::vector<int64_t> PlacesOf(std::span<const int64_t> counts,
-                              std::span<const int64_t> displacements) {
-  if (!displacements.empty()) return {displacements.begin(), displacements.end()};
-  std::vector<int64_t> places;
-  int64_t next = 0;
-  for (const int64_t count : counts) {
-    places.push_back(next);
-    next += count;
-  }
-  return places;
-}
-
 }  // namespace
 
 void BuildTransfers(const Collective& c, Schedule schedule, std::span<const int> host_of_rank,
@@ -110,48 +97,6 @@ void BuildTransfers(const Collective& c, Schedule schedule, std::span<const int>
     if (c.kind == OpKind::kScatter && source != c.root) return;
     AddTransfer(c, source, target, rounds.Of(source, target), builder);
   });
-}
-
-Plan BuildAllToAllV(const AllToAllVRequest& request) {
-  const int n = static_cast<int>(request.send_counts.size());
-  Plan plan;
-  plan.algorithm = Algorithm::kFlat;
-  plan.kind = OpKind::kAllToAllV;
-  plan.dtype = request.dtype;
-  plan.rank = request.rank;
-  plan.size = n;
-  const auto hosts = request.host_of_rank;
-  const int num_hosts = *std::max_element(hosts.begin(), hosts.end()) + 1;
-  const bool split = num_hosts > 1 && num_hosts < n && !request.tcp_only;
-  const bool shm = num_hosts == 1 && !request.tcp_only;
-  const auto host_of = [&](int i) { return hosts[static_cast<size_t>(i)]; };
-  PlanBuilder builder(&plan);
-  const Rounds rounds(n, split ? Schedule::kHierarchical : Schedule::kFlat,
-                      shm || split ? LinkKind::kShm : LinkKind::kTcp, host_of, &builder);
-  const auto send_places = PlacesOf(request.send_counts, request.send_displacements);
-  const auto recv_places = PlacesOf(request.recv_counts, request.recv_displacements);
-  EachPair(request.rank, n, [&](int source, int target) {
-    const auto s = static_cast<size_t>(source);
-    const auto t = static_cast<size_t>(target);
-    Task task{.owner = target, .count = 0, .sources = {}, .targets = {}};
-    if (target == request.rank) {
-      const bool own = source == request.rank;
-      const int64_t from = own ? send_places[t] : request.source_displacements[s];
-      task.count = request.recv_counts[s];
-      task.sources = {{source, Slot::kInput, from}};
-      task.targets = {{target, Slot::kOutput, recv_places[s]}};
-    } else {
-      task.count = request.send_counts[t];
-      task.sources = {{source, Slot::kInput, send_places[t]}};
-    }
-    builder.Add(rounds.Of(source, target), std::move(task));
-  });
-  PlanDigest digest;
-  digest.Add({static_cast<int64_t>(plan.kind), static_cast<int64_t>(plan.dtype), n, split,
-              request.tcp_only});
-  for (const int host : hosts) digest.Add({host});
-  plan.digest = digest.value();
-  return plan;
 }
 
 }  // namespace cria::comm

@@ -32,25 +32,6 @@ enum class Schedule : uint8_t { kFlat, kPairwise, kHierarchical };
 void BuildTransfers(const Collective& collective, Schedule schedule,
                     std::span<const int> host_of_rank, PlanBuilder* builder);
 
-// all_to_all_v, whose counts each rank knows but for itself: the engine exchanges what is needed
-// and asks for this rank's plan. One round; on several hosts one of shared memory and one of TCP.
-struct AllToAllVRequest {
-  DataType dtype = DataType::kFloat32;
-  int rank = 0;
-  std::span<const int64_t> send_counts = {};
-  std::span<const int64_t> send_displacements = {};  // empty: one after another
-  std::span<const int64_t> recv_counts = {};
-  std::span<const int64_t> recv_displacements = {};  // empty: one after another
-  // Where in each rank's input the part for this rank starts. Shared memory reads there.
-  std::span<const int64_t> source_displacements = {};
-  std::span<const int> host_of_rank = {};
-  bool tcp_only = false;
-};
-
-// The digest is of kind, type and group alone: that the counts of a pair match is the engine's to
-// check, before.
-Plan BuildAllToAllV(const AllToAllVRequest& request);
-
 }  // namespace cria::comm
 
 #endif  // CRIA_COMM_ALGORITHMS_PAIRWISE_H_

@@ -9,7 +9,7 @@
 //
 // A barrier is planned as an all_reduce of one uint8 by max, so that every result depends on every
 // rank: the plan's kind is all_reduce, and the caller gives one byte of input and one of output.
-// all_to_all_v, whose counts differ by rank, has a builder of its own (algorithms/pairwise.h);
+// all_to_all_v, whose counts no rank knows but its own, is one transfer a pair (engine/); it,
 // send, recv and group have no plan.
 //
 // Thread-safe. Cost: the pricing of about a hundred shapes (tens of microseconds) and the plan.
