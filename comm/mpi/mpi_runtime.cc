@@ -26,7 +26,9 @@ StatusOr<std::shared_ptr<MpiRuntime>> MpiRuntime::Acquire(bool multiple_threads)
   int started = 0;
   MPI_Initialized(&started);
   int provided = MPI_THREAD_SINGLE;
-  const int wanted = multiple_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
+  // Anything above MPI_THREAD_SINGLE makes Open MPI lock: 0.6 instead of 0.4 us for 8 bytes.
+  // Threads that never call MPI do it no harm.
+  const int wanted = multiple_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
   if (started != 0) {
     MPI_Query_thread(&provided);
   } else if (MPI_Init_thread(nullptr, nullptr, wanted, &provided) != MPI_SUCCESS) {
