@@ -117,6 +117,8 @@ Status RunCaseRank(const std::string& name, const std::string& impl, const std::
     status = made.status();
     if (made.ok()) joined = std::move(made).value();
     context.world = joined.world.get();
+    // Nobody ends, and closes its connections, while another is still joining.
+    if (status.ok()) status = board.Barrier();
   }
   if (status.ok()) status = c->body(context);
   std::string outcome = kPassed;
@@ -129,7 +131,10 @@ Status RunCaseRank(const std::string& name, const std::string& impl, const std::
   if (file == nullptr) return InternalError("cannot write the result into ", folder);
   std::fputs(outcome.c_str(), file);
   std::fclose(file);
-  // The others may be waiting for this rank; they have their own deadlines.
+  // The others may still need this rank; those that failed have left, so not for long.
+  constexpr double kLeaveSeconds = 3;
+  board.set_timeout_s(kLeaveSeconds);
+  if (c->dies == 0) board.Barrier().IgnoreError();
   return OkStatus();
 }
 
