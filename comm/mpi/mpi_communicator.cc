@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -102,7 +103,10 @@ class MpiCommunicator : public SerialCommunicator {
   Mutex port_mu_;
   std::unique_ptr<MpiPort> port_;
   std::atomic<bool> heard_{false};  // the failure is a peer's, which tells everybody itself
-  const MpiWait no_wait_ = {};
+  // Of blocking calls: for the operations that are made of messages all the same.
+  const MpiWait endless_ = {.deadline_s = std::numeric_limits<double>::infinity(),
+                            .failure = &failure_state(),
+                            .listen = {}};
   std::vector<std::byte> stage_;
   std::vector<std::byte> stage_out_;
 };
@@ -197,7 +201,7 @@ Work MpiCommunicator::Submit(const Operation& operation) {
                       !IsPointToPoint(operation.kind) && identity().observer == nullptr &&
                       !failure_state().failed();
   if (!direct) return SerialCommunicator::Submit(operation);
-  Status status = RunCollective(operation, no_wait_);
+  Status status = RunCollective(operation, endless_);
   if (!status.ok()) failure_state().Fail(status);
   return Work(0, std::move(status));
 }
