@@ -57,7 +57,7 @@ class Measurer {
   // Seconds of one operation, `operations` of them run, over the ranks as --average says.
   StatusOr<double> Time(const Verifier& verifier, Entry* entry, int operations, bool singles);
   Status RunMany(const Verifier& verifier, Entry* entry, int operations, bool singles);
-  StatusOr<double> TimeKernel(TrafficKernel* kernel, bool non_temporal, int repeats);
+  StatusOr<double> TimeKernel(TrafficKernel* kernel, TrafficStores stores, int repeats);
   StatusOr<double> OverRanks(double mine);
   Status TimeRounds(const Verifier& verifier, std::vector<Entry>* entries, TrafficKernel* kernel,
                     std::vector<double>* bound_s);

@@ -1,8 +1,12 @@
 #include "comm/bench/traffic.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+
+#include "comm/reduce/reduce.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -12,11 +16,16 @@ namespace cria::comm {
 namespace {
 
 constexpr int64_t kLine = 64;
+constexpr int64_t kLargePage = int64_t{2} << 20;
 constexpr int64_t kLineFloats = kLine / int64_t{sizeof(float)};
 
+// In large pages where the system has them: the bound is not one of address translation.
 float* Allocate(int64_t bytes) {
-  const auto size = static_cast<size_t>((std::max(bytes, kLine) + kLine - 1) / kLine * kLine);
-  void* const memory = std::aligned_alloc(kLine, size);
+  const int64_t alignment = bytes < kLargePage ? kLine : kLargePage;
+  const auto size =
+      static_cast<size_t>((std::max(bytes, kLine) + alignment - 1) / alignment * alignment);
+  void* const memory = std::aligned_alloc(static_cast<size_t>(alignment), size);
+  if (memory != nullptr && alignment == kLargePage) madvise(memory, size, MADV_HUGEPAGE);
   // Touched, so that the pages are there.
   if (memory != nullptr) std::memset(memory, 1, size);
   return static_cast<float*>(memory);
@@ -86,8 +95,14 @@ Traffic TrafficOf(const CollectiveShape& shape, int size) {
 TrafficKernel::TrafficKernel(const Traffic& traffic)
     : traffic_(traffic), source_(Allocate(traffic.read)), target_(Allocate(traffic.written)) {}
 
-void TrafficKernel::Run(bool non_temporal) {
+void TrafficKernel::Run(TrafficStores stores) {
   if (source_ == nullptr || target_ == nullptr) return;
+  if (stores == TrafficStores::kWide && traffic_.read == traffic_.written) {
+    void* const targets[] = {target_.get()};
+    RunCopy(source_.get(), targets, traffic_.read, /*non_temporal=*/true);
+    return;
+  }
+  const bool non_temporal = stores != TrafficStores::kPlain;
   const int64_t read_lines = traffic_.read / kLine;
   const int64_t written_lines = traffic_.written / kLine;
   if (read_lines == 0) {

@@ -3,7 +3,7 @@
 //
 //   const Traffic traffic = TrafficOf(shape, size);
 //   TrafficKernel kernel(traffic);
-//   kernel.Run(/*non_temporal=*/true);      // all ranks at once; its time is the bound
+//   kernel.Run(TrafficStores::kWide);      // all ranks at once; the fastest way is the bound
 //
 // No copy, no synchronisation: inputs read once, outputs written once, work shared evenly. What a
 // collective takes beyond it is copies, waiting and arithmetic. Thread-compatible.
@@ -26,11 +26,19 @@ struct Traffic {
 
 Traffic TrafficOf(const CollectiveShape& shape, int size);
 
+// Ways to move them: which one is fastest depends on the size and the machine.
+enum class TrafficStores : uint8_t {
+  kPlain,        // through the caches
+  kNonTemporal,  // past them, 16 bytes at a time
+  kWide,         // past them, by the copy of comm/reduce where as much is written as read
+};
+inline constexpr int kNumTrafficStores = 3;
+
 class TrafficKernel {
  public:
   explicit TrafficKernel(const Traffic& traffic);
   // Reads `read` bytes and writes `written` bytes of memory of its own.
-  void Run(bool non_temporal);
+  void Run(TrafficStores stores);
 
  private:
   struct Free {

@@ -24,8 +24,9 @@ TEST(TrafficTest, KernelStaysInItsMemory) {
   for (const int64_t read : {0, 1, 63, 64, 65, 1000, 4096}) {
     for (const int64_t written : {0, 1, 64, 100, 1024, 4096, 5000}) {
       TrafficKernel kernel({.read = read, .written = written});
-      kernel.Run(false);
-      kernel.Run(true);
+      kernel.Run(TrafficStores::kPlain);
+      kernel.Run(TrafficStores::kNonTemporal);
+      kernel.Run(TrafficStores::kWide);
     }
   }
 }
