@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -85,10 +86,12 @@ bool Segment::InChild() const { return getpid() != pid_; }
 StatusOr<int64_t> Segment::Allocate(int64_t bytes) {
   CRIA_CHECK(bytes >= 0, bytes, " bytes");
   const int64_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
-  const int64_t rounded = (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  const bool possible = bytes <= mapping_.bytes();  // then rounding does not overflow
+  const int64_t rounded =
+      possible ? (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment : 0;
   MutexLock lock(&mu_);
   const std::optional<int64_t> offset =
-      rounded >= bytes ? heap_.Allocate(rounded, alignment) : std::nullopt;
+      possible ? heap_.Allocate(rounded, alignment) : std::nullopt;
   if (!offset) {
     return ResourceExhaustedError("shared memory: ", bytes, " bytes do not fit into the ",
                                   heap_.bytes_free(), " that are free of this rank's segment");
