@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/str.h"
 
 namespace cria {
@@ -96,7 +97,15 @@ void WriteAll(int fd, const std::string& text) {
   _exit(0);
 }
 
+// Held while a socket is bound to try a port, and while a process is made: a child that
+// inherited that socket would hold the port.
+Mutex* ForkMutex() {
+  static Mutex mu;
+  return &mu;
+}
+
 bool CanListen(int port) {
+  MutexLock lock(ForkMutex());
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   CRIA_CHECK(fd >= 0);
   sockaddr_in address = {};
@@ -106,6 +115,11 @@ bool CanListen(int port) {
   const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   close(fd);
   return bound;
+}
+
+pid_t Fork() {
+  MutexLock lock(ForkMutex());
+  return fork();
 }
 
 }  // namespace
@@ -147,7 +161,7 @@ std::vector<RankOutcome> RunRankProcesses(
   for (int rank = 0; rank < options.ranks; ++rank) {
     std::array<int, 2> ends;
     CRIA_CHECK(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0);
-    const pid_t pid = fork();
+    const pid_t pid = Fork();
     CRIA_CHECK(pid >= 0);
     if (pid == 0) {
       for (const int fd : fds) close(fd);
