@@ -115,7 +115,9 @@ Status Runner::Sleep(Waiter* waiter) {
   // The one to blame is behind the first message, in the order of the plan, that does not move.
   const auto consider = [&](const Channel& channel, const std::vector<PlanMessage>& messages,
                             const Cursor& cursor) {
-    const int step = messages[cursor.next].step < 0 ? first_step - 1 : messages[cursor.next].step;
+    // A confirmation comes when the peer has all it needs, from this rank as well: it counts last.
+    constexpr int kLast = std::numeric_limits<int>::max() - 1;
+    const int step = messages[cursor.next].step < 0 ? kLast : messages[cursor.next].step;
     if (step >= first_step) return;
     first_step = step;
     whom = channel.peer->rank;
