@@ -103,8 +103,7 @@ MPI_Op OwnOpOf(DataType dtype) {
 }
 
 // Ours where MPI's own means something else: minimum and maximum of NaN and of signed zeros, which
-// MPI leaves open; sums of short integers, which Open MPI 4.1 clamps instead of wrapping around
-// where a vector of them fits (16 bytes), and wraps around where not.
+// MPI leaves open; sums of short integers, which Open MPI 4.1 does not always wrap around.
 MPI_Op OpOf(DataType dtype, ReduceOp op) {
   const bool is_float = dtype == DataType::kFloat32;
   const bool is_short = ByteSize(dtype) < 4;
