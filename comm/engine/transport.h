@@ -118,8 +118,6 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  virtual LinkKind link() const = 0;
-
   // A transport of a group that has others too: where its waits are told. Before the first Run.
   virtual void SetWaitTracker(WaitTracker* tracker) { (void)tracker; }
   // The tracker that this transport keeps; null for none.

@@ -110,7 +110,10 @@ class Rank {
     const double start = Now();
     for (uint32_t i = 1; i <= kRounds; ++i) {
       if (group_.rank == 0) mine->store(i, std::memory_order_release);
-      while (theirs->load(std::memory_order_acquire) != i) CpuRelax();
+      for (uint64_t looks = 1; theirs->load(std::memory_order_acquire) != i; ++looks) {
+        CpuRelax();
+        if (looks % kLooksPerCheck == 0) CheckMeeting(start);
+      }
       if (group_.rank == 1) mine->store(i, std::memory_order_release);
     }
     if (group_.rank == 0) {
@@ -123,10 +126,23 @@ class Rank {
     const int n = options_.ranks;
     const int mine = board_->arrived.fetch_add(1);
     const int target = (mine / n + 1) * n;
-    while (board_->arrived.load() < target) usleep(100);
+    const double start = Now();
+    while (board_->arrived.load() < target) {
+      usleep(100);
+      CheckMeeting(start);
+    }
   }
 
  private:
+  static constexpr uint64_t kLooksPerCheck = 1 << 20;
+  // A row takes seconds: who has not come after this has died.
+  static constexpr double kMeetingSeconds = 100;
+
+  void CheckMeeting(double start) const {
+    CRIA_CHECK(Now() - start < kMeetingSeconds, "rank ", group_.rank, " of ", options_.ranks,
+               " has waited for the others for ", kMeetingSeconds, " s");
+  }
+
   void Prepare(int64_t count, bool shared) {
     shared_ = nullptr;
     private_.clear();

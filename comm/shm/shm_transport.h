@@ -27,7 +27,6 @@ class ShmTransport : public Transport {
   // Before anything else.
   Status Open() { return sync_.Open(); }
 
-  LinkKind link() const override { return LinkKind::kShm; }
   void SetWaitTracker(WaitTracker* tracker) override { sync_.SetWaitTracker(tracker); }
   Status Run(const OperationContext& context, std::span<const Round> rounds) override;
   Status Exchange(const OperationContext& context, std::span<const Transfer> sends,

@@ -24,7 +24,6 @@ class TcpTransport : public Transport, public WaitTracker {
   TcpTransport(Domain* domain, std::shared_ptr<GroupState> state);
   ~TcpTransport() override;
 
-  LinkKind link() const override { return LinkKind::kTcp; }
   Status Run(const OperationContext& context, std::span<const Round> rounds) override;
   Status Exchange(const OperationContext& context, std::span<const Transfer> sends,
                   std::span<const Transfer> recvs) override;
