@@ -71,7 +71,6 @@ class Domain : public TcpDomain, public DomainHooks, AcceptorHooks, ControlHooks
   void SpreadPoison(double now_s);
   void TellPeers(GroupState* group, const Poison& poison, double now_s);
   std::vector<std::shared_ptr<GroupState>> Groups();
-  void FailWaiters(int world, CommErrorKind kind, const std::string& reason);
 
   // Constant after construction.
   const TcpOptions options_;

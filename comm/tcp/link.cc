@@ -221,6 +221,15 @@ StatusOr<bool> Link::TakeReply(Stream* stream) {
   }
 }
 
+void Link::Settle(double deadline_s) {
+  for (Stream& stream : streams_) {
+    while (stream.phase == Phase::kReady && !stream.replied) {
+      const StatusOr<bool> welcome = TakeReply(&stream);
+      if (!welcome.ok() || *welcome || !WaitFor(stream.fd.get(), POLLIN, deadline_s)) break;
+    }
+  }
+}
+
 void Link::AddPoll(int read_stream, int write_stream, std::vector<pollfd>* entries) const {
   if (!ready()) {
     for (const Stream& stream : streams_) {

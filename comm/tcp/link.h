@@ -67,6 +67,11 @@ class Link {
   StatusOr<int64_t> Write(int stream, std::span<const iovec> pieces);
   StatusOr<int64_t> Read(int stream, std::span<const iovec> pieces);
 
+  // Before the link is closed: takes the peer's replies that nobody has read. A socket that is
+  // closed over unread data sends a reset, which throws away what the peer has yet to receive.
+  // Waits for replies under way until deadline_s.
+  void Settle(double deadline_s);
+
   // Adds what to poll for: opening, or the given directions of these streams (-1: none).
   void AddPoll(int read_stream, int write_stream, std::vector<pollfd>* entries) const;
   // When Advance has something to do again without an event; a large number when never.

@@ -21,6 +21,10 @@ Status Links::TakeAccepted() {
   return OkStatus();
 }
 
+void Links::Settle(double deadline_s) {
+  for (const auto& [key, link] : links_) link->Settle(deadline_s);
+}
+
 Status LinkError(GroupState* state, int peer, const Status& status) {
   if (status.code() == StatusCode::kResourceExhausted) return status;
   const CommErrorKind kind = status.code() == StatusCode::kInvalidArgument

@@ -32,6 +32,8 @@ class Links {
   Link* Get(int peer, Purpose purpose);
   // Hands the connections that came to their links.
   Status TakeAccepted();
+  // Link::Settle of all.
+  void Settle(double deadline_s);
   // The purpose of the link on which `from` sends to `to` point to point (world ranks).
   static Purpose DirectionOf(int from_world, int to_world) {
     return from_world < to_world ? Purpose::kUpward : Purpose::kDownward;

@@ -16,6 +16,8 @@ namespace {
 // way: whoever fails tells before it closes. Only without any it is the culprit itself.
 constexpr double kNewsSeconds = 0.1;
 constexpr double kTellSeconds = 0.1;
+// A peer's thread replies as soon as it accepts; this long only where that peer starves.
+constexpr double kSettleSeconds = 2;
 
 }  // namespace
 
@@ -33,6 +35,9 @@ TcpTransport::TcpTransport(Domain* domain, std::shared_ptr<GroupState> state)
 }
 
 TcpTransport::~TcpTransport() {
+  if (!state_->failure()->failed()) {
+    links_.Settle(RealClock()->MonotonicSeconds() + kSettleSeconds);
+  }
   domain_->CloseGroup(state_->info().id);
   state_->failure()->RemoveListener(listener_);
 }
