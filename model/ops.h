@@ -34,7 +34,11 @@ struct MatmulArgs {
   bool transpose_b = false;
   bool accumulate = false;   // c += instead of c =; fp32 c only
   float scale = 1;           // of the product
-  bool b_is_weight = false;  // b stays as it is until WeightsChanged: its packed form may be kept
+  bool b_is_weight = false;  // b is a weight: see MatmulPackedArgs
+  bool keep_b = false;       // and stays as it is until WeightsChanged: its packed form may be kept
+  // Each element of the product is one chain of fused multiply-adds along K, whatever is
+  // transposed: a function of its row of op(a) and its column of op(b) alone. fp32 operands only.
+  bool chain = false;
 };
 
 // A weight w[N,K] in the order that the backend's product with few rows reads best. A packed weight
@@ -47,7 +51,7 @@ struct PackWeightArgs {
 
 // c[M,N] = a[M,K] w[N,K]^T. Each element is one chain of fused multiply-adds along K, so a row of c
 // depends on its row of a alone. In fp32, Matmul gives the same bits for a, w that are marked
-// transpose_b and b_is_weight. Reads a packed weight once per 240 rows.
+// transpose_b and b_is_weight (keep_b or not). Reads a packed weight once per 240 rows.
 struct MatmulPackedArgs {
   Tensor a = {};       // [M,K] fp32 or bf16
   Tensor packed = {};  // fp32 or bf16
@@ -95,20 +99,23 @@ struct RopeArgs {
   bool inverse = false;  // the backward pass rotates back
 };
 
-// Causal attention inside documents: row t of a sequence sees s with doc_start[t] <= s <= t.
-// Tiled; no T x T matrix. 2 x 2 B H T^2/2 K flops.
+// Causal attention inside documents: token t of a sequence sees s with doc_start[t] <= s <= t.
+// Queries may be a stretch of the sequences (a rank's chunk of a context that is split): row i of
+// each is token first_query + i, among `keys` tokens of keys and values. A query's result is the
+// same bits in any stretch. Tiled; no T x T matrix. 2 x 2 B H T^2/2 K flops.
 struct AttentionForwardArgs {
-  Tensor q = {};          // [R, H*K], rows may be strided
-  Tensor k = {};          // [R, G*K]
-  Tensor v = {};          // [R, G*K]
+  Tensor q = {};          // [R, H*K], R = B * time, rows may be strided
+  Tensor k = {};          // [B * keys, G*K], rows may be strided
+  Tensor v = {};          // [B * keys, G*K]
   Tensor doc_start = {};  // [R] i32, index within the sequence
   Tensor out = {};        // [R, H*K] of q's type
   Tensor lse = {};        // [B*H*T] fp32 out: log-sum-exp of the scaled scores, [b][h][t]
   int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;  // 1/sqrt(K)
+  float scale = 0;          // 1/sqrt(K)
+  int64_t keys = 0;         // of each sequence, >= first_query + time; 0: time
+  int64_t first_query = 0;  // index within the sequence of the first query
   // Forward from a cache, one sequence: `keys` tokens (StoreKeyValues) instead of k and v, of which
   // the queries are the last `time`.
-  int64_t keys = 0;
   Tensor key_cache = {}, value_cache = {};
 };
 
@@ -121,13 +128,14 @@ struct StoreKeyValuesArgs {
   int64_t kv_heads = 0, head_dim = 0;
 };
 
-// dq, dk, dv are written (not added to).
+// dq is written; dk, dv are written, keys that no query sees with zeros, or added to (fp32 then).
 struct AttentionBackwardArgs {
   AttentionForwardArgs forward;
   Tensor dout = {};  // [R, H*K]
   Tensor dq = {};    // [R, H*K], rows may be strided
-  Tensor dk = {};    // [R, G*K]
-  Tensor dv = {};    // [R, G*K]
+  Tensor dk = {};    // [B * keys, G*K] of q's type or fp32, rows may be strided
+  Tensor dv = {};    // [B * keys, G*K]
+  bool accumulate = false;
 };
 
 // act = silu(gate) * up.
@@ -144,16 +152,28 @@ struct SwigluBackwardArgs {
   Tensor act = {};       // [R, F] out, or undefined
 };
 
+// The table may be a part of the vocabulary: tokens outside [first_token, first_token + V) give
+// zeros and no gradient.
 struct EmbeddingForwardArgs {
-  Tensor tokens = {};  // [R] i32 in [0, V)
+  Tensor tokens = {};  // [R] i32
   Tensor table = {};   // [V, D] fp32
-  Tensor out = {};     // [R, D] fp32
+  Tensor out = {};     // [R, D] fp32, or the compute type
+  int64_t first_token = 0;
 };
 
 struct EmbeddingBackwardArgs {
   Tensor tokens = {};  // [R] i32
   Tensor dout = {};    // [R, D] fp32
-  Tensor dtable = {};  // [V, D] fp32, added to
+  Tensor dtable = {};  // [V, D] fp32, added to; or i64 fixed point (AddFixedArgs)
+  int64_t first_token = 0;
+  int log2_scale = 0;  // of fixed point
+};
+
+// out = a + b.
+struct AddArgs {
+  Tensor a = {};    // [R,D] fp32
+  Tensor b = {};    // [R,D] fp32 or bf16
+  Tensor out = {};  // [R,D] fp32, may be a
 };
 
 // Softmax cross-entropy of each row against its target; a row whose target is negative counts as
@@ -166,6 +186,43 @@ struct CrossEntropyArgs {
       {};  // [R, V] out, fp32 (may be logits) or bf16, or undefined: no gradient wanted
   float grad_scale = 1;  // of the gradient: 1 / (valid tokens of the global batch)
   float z_loss = 0;      // coefficient
+};
+
+// The cross-entropy of logits whose classes are split: this part's contribution to each row's
+// softmax, then, with the row's log-sum-exp over all parts, this part's gradient.
+struct LogitStatsArgs {
+  Tensor logits = {};   // [R, V] fp32: classes [first_class, first_class + V)
+  Tensor targets = {};  // [R] i32, of all classes; negative: not counted
+  int64_t first_class = 0;
+  Tensor max = {};           // [R] fp32 out: largest logit; -infinity when V = 0
+  Tensor sum = {};           // [R] fp32 out: sum of exp(logit - max)
+  Tensor target_logit = {};  // [R] fp32 out: 0 where the target is in another part
+};
+
+// dlogits = grad_scale * (softmax * (1 + 2 z_loss lse) - onehot(target)), zeros in rows that don't
+// count. With one part and its own lse the same bits as CrossEntropy's.
+struct LogitGradientArgs {
+  Tensor logits = {};   // [R, V] fp32
+  Tensor targets = {};  // [R] i32
+  int64_t first_class = 0;
+  Tensor lse = {};      // [R] fp32
+  Tensor dlogits = {};  // [R, V] fp32 (may be logits) or bf16 out
+  float grad_scale = 1;
+  float z_loss = 0;
+};
+
+// Sums whose result does not depend on the order or on how they are grouped: numbers are rounded to
+// multiples of 2^-log2_scale and added as 64-bit integers. to += round(from * 2^log2_scale).
+struct AddFixedArgs {
+  Tensor from = {};  // [R,C] fp32, rows may be strided
+  Tensor to = {};    // [R,C] i64, rows may be strided
+  int log2_scale = 0;
+};
+// to = from * 2^-log2_scale, rounded once.
+struct FixedToFloatArgs {
+  Tensor from = {};  // [R,C] i64
+  Tensor to = {};    // [R,C] fp32 or bf16
+  int log2_scale = 0;
 };
 
 // One AdamW step with decoupled decay over n elements (Loshchilov & Hutter, 2019):
@@ -187,6 +244,15 @@ struct QuantizeArgs {
   Tensor from = {};       // [R,C] fp32 or bf16
   Tensor to = {};         // [R,C] bf16 or fp32
   float fixed_scale = 0;  // kTensor only: 0 takes the scale from this tensor's amax
+  // The amax of each group (NumScales(unit, R, C) fp32, as Amax gives them), where `from` is a part
+  // of a tensor whose groups are larger. Undefined: those of `from`.
+  Tensor amax = {};
+};
+// amax = the largest |x| of each group; infinite or NaN where an element is.
+struct AmaxArgs {
+  ScaleUnit unit = ScaleUnit::kTensor;
+  Tensor from = {};  // [R,C] fp32 or bf16
+  Tensor amax = {};  // fp32 [NumScales(unit, R, C)] out
 };
 struct Quantized {
   float dequant = 1;  // the product is to be multiplied with this
@@ -220,6 +286,7 @@ class Ops {
   virtual void PackedEmbedding(const PackedEmbeddingArgs& args) = 0;
 
   virtual Quantized Quantize(const QuantizeArgs& args) = 0;
+  virtual void Amax(const AmaxArgs& args) = 0;
 
   virtual void RmsNormForward(const RmsNormForwardArgs& args) = 0;
   virtual void RmsNormBackward(const RmsNormBackwardArgs& args) = 0;
@@ -233,6 +300,14 @@ class Ops {
   virtual void EmbeddingForward(const EmbeddingForwardArgs& args) = 0;
   virtual void EmbeddingBackward(const EmbeddingBackwardArgs& args) = 0;
   virtual void CrossEntropy(const CrossEntropyArgs& args) = 0;
+  virtual void LogitStats(const LogitStatsArgs& args) = 0;
+  virtual void LogitGradient(const LogitGradientArgs& args) = 0;
+  virtual void Add(const AddArgs& args) = 0;
+
+  // False when a number was not finite, or too large (2^(62 - log2_scale) and more): it is left
+  // out.
+  virtual bool AddFixed(const AddFixedArgs& args) = 0;
+  virtual void FixedToFloat(const FixedToFloatArgs& args) = 0;
 
   virtual void AdamW(const AdamWArgs& args) = 0;
   // Sum of squares in double, over fixed blocks in a fixed order. Not finite exactly when an

@@ -23,7 +23,7 @@ struct BF16 {
   uint16_t bits;
 };
 
-enum class DType : uint8_t { kF32, kBF16, kI32 };
+enum class DType : uint8_t { kF32, kBF16, kI32, kI64 };
 
 int64_t DTypeBytes(DType dtype);
 const char* DTypeName(DType dtype);
@@ -41,6 +41,11 @@ struct DTypeOf<BF16> {
 template <>
 struct DTypeOf<int32_t> {
   static constexpr DType value = DType::kI32;
+};
+
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kI64;
 };
 
 inline constexpr int kMaxDims = 4;
@@ -73,6 +78,7 @@ class Tensor {
   float* f32() const { return as<float>(); }
   BF16* bf16() const { return as<BF16>(); }
   int32_t* i32() const { return as<int32_t>(); }
+  int64_t* i64() const { return as<int64_t>(); }
 
   // The same elements under other dimensions. Contiguous tensors only; equal element counts.
   Tensor View(std::initializer_list<int64_t> dims) const;

@@ -3,11 +3,13 @@
 //   ParameterLayout layout(config);
 //   for (const Parameter& p : layout.parameters()) { p.name, p.rows, p.columns, p.offset }
 //
-// Names and logical shapes are Hugging Face's and don't depend on any layout of the machine. All
-// parameters lie in one fp32 buffer in the order of parameters(); q, k, v and gate, up of a layer
-// are neighbours, so that one GEMM does the three and one the two. Weights, gradients and both Adam
-// moments are four buffers of the same layout. Initial values are a function of (seed, name,
-// element index). Thread-safe after construction.
+// Names and logical shapes are Hugging Face's and don't depend on any layout of the machine. A rank
+// of a parallel job holds a part of some of them: rows or columns of a matrix (ModelSlice). What it
+// holds lies in one buffer, cut into blocks: the embedding, the matrices of each layer, the head
+// where it is a matrix of its own, and all norms. q, k, v and gate, up of a layer are neighbours,
+// so that one GEMM does the three and one the two. Weights, gradients and both Adam moments are
+// four buffers of the same layout. Initial values are a function of (seed, name, element index in
+// the logical shape). Thread-safe after construction.
 
 #ifndef CRIA_MODEL_LLAMA_PARAMETERS_H_
 #define CRIA_MODEL_LLAMA_PARAMETERS_H_
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "model/llama/config.h"
+#include "model/llama/model_slice.h"
 #include "model/tensor.h"
 
 namespace cria::model {
@@ -31,28 +34,60 @@ struct Parameter {
   int64_t offset;         // elements from the start of the buffer
   bool decay;             // weight decay applies: matrices and embeddings, never norms
   float init_std;         // standard deviation of the initial values; 0: ones
+  // The logical tensor, and where this rank's part of it begins. Equal to rows, columns, 0, 0 when
+  // the rank holds all of it.
+  int64_t full_rows, full_columns;
+  int64_t first_row = 0, first_column = 0;
+  // Another rank of the stage counts it: norms and shared kv heads are held by several, the tied
+  // head's copy by two stages. One rank, the first, saves it and counts it in norms.
+  bool counted_elsewhere = false;
+  int64_t index = 0;  // in the whole model's order of parameters
 
   int64_t num_elements() const { return columns > 0 ? rows * columns : rows; }
+  int64_t full_elements() const { return columns > 0 ? full_rows * full_columns : full_rows; }
   std::vector<int64_t> shape() const {
     return columns > 0 ? std::vector<int64_t>{rows, columns} : std::vector<int64_t>{rows};
   }
+  std::vector<int64_t> full_shape() const {
+    return columns > 0 ? std::vector<int64_t>{full_rows, full_columns}
+                       : std::vector<int64_t>{full_rows};
+  }
 };
 
-// Offsets of one layer's parameters.
+// A stretch of the buffer that is gathered, reduced and sharded as one.
+struct ParameterBlock {
+  enum class Kind : uint8_t { kEmbedding, kLayer, kHead, kNorms };
+  Kind kind;
+  int64_t layer;  // of kLayer: the index among the slice's layers
+  int64_t begin, end;
+
+  int64_t size() const { return end - begin; }
+};
+
+// Offsets of one layer's parameters: matrices from the start of the layer's block, norms from the
+// start of the block of norms.
 struct LayerOffsets {
   int64_t attention_norm, qkv, out, ffn_norm, gate_up, down;
 };
 
 class ParameterLayout {
  public:
-  explicit ParameterLayout(const LlamaConfig& config);
+  explicit ParameterLayout(const LlamaConfig& config)
+      : ParameterLayout(config, WholeModel(config)) {}
+  ParameterLayout(const LlamaConfig& config, const ModelSlice& slice);
 
+  const ModelSlice& slice() const { return slice_; }
+  // In the model's order: embedding, layers, final norm, head.
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  const std::vector<ParameterBlock>& blocks() const { return blocks_; }
+  // Indices of blocks. The head's is the embedding's when tied; -1: not on this rank.
+  int embedding_block() const { return embedding_block_; }
+  int layer_block(int64_t i) const { return first_layer_block_ + static_cast<int>(i); }
+  int head_block() const { return head_block_; }
+  int norms_block() const { return static_cast<int>(blocks_.size()) - 1; }
+  // Of the slice's layer i.
   const LayerOffsets& layer(int64_t i) const { return layers_[static_cast<size_t>(i)]; }
-  int64_t embedding() const { return 0; }
-  int64_t final_norm() const { return final_norm_; }
-  // The head's matrix: the embedding when tied.
-  int64_t head() const { return head_; }
+  int64_t final_norm() const { return final_norm_; }  // in the block of norms
   // Elements of the whole buffer, and of what is in matrices that every token is multiplied with
   // (the embedding's look-up is not; a tied head is).
   int64_t num_elements() const { return num_elements_; }
@@ -61,17 +96,19 @@ class ParameterLayout {
   const Parameter* Find(std::string_view name) const;
 
  private:
-  int64_t Add(const std::string& name, ParameterKind kind, int64_t rows, int64_t columns,
-              double init_std);
+  struct Placed;
 
+  ModelSlice slice_;
   std::vector<Parameter> parameters_;
+  std::vector<ParameterBlock> blocks_;
   std::vector<LayerOffsets> layers_;
-  int64_t final_norm_ = 0, head_ = 0, num_elements_ = 0, num_matmul_elements_ = 0;
+  int embedding_block_ = -1, first_layer_block_ = 0, head_block_ = -1;
+  int64_t final_norm_ = 0, num_elements_ = 0, num_matmul_elements_ = 0;
 };
 
-// Fills `weights` (fp32, layout.num_elements()): normal values with standard deviation 0.02,
-// divided by sqrt(2 layers) for the two matrices that write into the residual (GPT-2), ones for
-// norms.
+// Fills `weights` (fp32, layout.num_elements()) with this rank's part of the initial values: normal
+// values with standard deviation 0.02, divided by sqrt(2 layers) for the two matrices that write
+// into the residual (GPT-2), ones for norms.
 void InitializeParameters(const ParameterLayout& layout, uint64_t seed, const Tensor& weights);
 
 }  // namespace cria::model
