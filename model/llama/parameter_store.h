@@ -5,7 +5,7 @@
 //   CRIA_ASSIGN_OR_RETURN(Tensor w, store->Weights(block));     // waits for the gather
 //   store->Prefetch(next_block);                                // starts the next one
 //   ... store->Gradients(block) ...                             // added to
-//   CRIA_RETURN_IF_ERROR(store->GradientsAdded(block));         // may reduce and drop them
+//   CRIA_RETURN_IF_ERROR(store->GradientsAdded(block, final));  // may reduce and drop them
 //
 // Single-threaded: the thread that trains.
 
@@ -31,11 +31,12 @@ class ParameterStore {
   // The block of the embedding as the look-up reads it: fp32.
   virtual StatusOr<Tensor> EmbeddingTable() = 0;
 
-  // What this micro-batch's backward pass adds to, fp32 [block size]. Valid until GradientsAdded of
-  // the block.
+  // What the backward pass adds to, fp32 [block size] (64-bit fixed point in invariant numerics).
+  // Valid until GradientsAdded of the block, or until two other blocks were asked for.
   virtual StatusOr<Tensor> Gradients(int block) = 0;
-  // The micro-batch has added all that it has to add to the block.
-  virtual Status GradientsAdded(int block) = 0;
+  // What was asked for has been added. Once or more for each micro-batch; `final` at the block's
+  // last of the step, after which nothing is added until the next.
+  virtual Status GradientsAdded(int block, bool final) = 0;
 
   // True while Weights of a block is the same memory with the same contents from step to step's
   // optimizer: a backend may keep a packed form of it.

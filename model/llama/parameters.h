@@ -97,6 +97,7 @@ class ParameterLayout {
 
  private:
   struct Placed;
+  void Place(std::vector<Placed>* placed);
 
   ModelSlice slice_;
   std::vector<Parameter> parameters_;
@@ -110,6 +111,8 @@ class ParameterLayout {
 // values with standard deviation 0.02, divided by sqrt(2 layers) for the two matrices that write
 // into the residual (GPT-2), ones for norms.
 void InitializeParameters(const ParameterLayout& layout, uint64_t seed, const Tensor& weights);
+// The same of one parameter; `part` is [parameter.num_elements()] fp32.
+void InitializeParameter(const Parameter& parameter, uint64_t seed, const Tensor& part);
 
 }  // namespace cria::model
 
