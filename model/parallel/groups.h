@@ -33,10 +33,14 @@ struct Groups {
   Group stage;     // tp x cp x dp: ranks that hold the same norms
   Group kv;        // tp ranks that hold the same kv heads
   Group tied;      // the first and the last stage, where embedding and head are one matrix
-  Group forward_in, forward_out;    // the neighbours in the pipeline: rank 0 sends, rank 1 receives
+  // The neighbours in the pipeline, always in the order {sender, receiver}. The ring's link, from
+  // the last stage to the first, is there with pp_chunks > 1 only.
+  Group forward_in, forward_out;
   Group backward_in, backward_out;  // the same for gradients
 };
 
+// No communication; every rank of the world calls it. InvalidArgument where the world's size is not
+// the layout's.
 StatusOr<Groups> MakeGroups(const Layout& layout, const LlamaConfig& config,
                             comm::Communicator* world);
 

@@ -71,10 +71,12 @@ std::vector<int> RanksAlong(const Layout& layout, int rank, std::initializer_lis
 // The layers of each chunk of each pipeline rank: chunk c of rank p is virtual stage c * pp + p,
 // and virtual stages hold consecutive layers in order. Where layers don't divide, earlier stages
 // hold one more; with pp_short_ends the first and the last virtual stage hold one fewer than they
-// would.
+// would, which may be none (405B: 126 layers on 128 virtual stages). A chunk without layers has
+// begin == end.
 struct LayerRange {
   int64_t begin = 0, end = 0;
 
+  int64_t size() const { return end - begin; }
   friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 std::vector<LayerRange> LayersOf(const Layout& layout, int64_t num_layers, int pp_rank);
@@ -94,9 +96,12 @@ Range PartOf(int64_t size, int parts, int index);
 Range KvHeadsOf(const LlamaConfig& config, const Layout& layout, int tp_rank);
 int KvReplicas(const LlamaConfig& config, const Layout& layout);
 
+// Ranks of a job at most.
+inline constexpr int kMaxRanks = 1 << 20;
+
 // OK, or InvalidArgument that names `where`, the key and the two numbers that don't go together:
 // heads and tp, kv_heads and tp, ffn and tp, vocabulary and tp, layers and pp * pp_chunks, seq and
-// 2 * cp * tp, sizes under 1.
+// 2 * cp * tp (with cp 1 a sequence is one chunk: seq and tp), sizes under 1.
 Status CheckLayout(const Layout& layout, const LlamaConfig& config, int64_t seq,
                    const std::string& where);
 
