@@ -1,4 +1,5 @@
-// What a communicator tells about each operation: when it was enqueued, started and ended.
+// What a communicator tells about each operation: when it was enqueued, started and ended, and when
+// somebody waited for it.
 //
 //   class Printer : public debug::Observer {
 //     void OnEnd(const debug::OperationEvent& event, const Status& status) override { ... }
@@ -9,7 +10,8 @@
 // The flight recorder and the watchdog are observers; `debug` never includes `comm`, so the names
 // come as text. Calls come from the thread that runs the operation (a caller's, or the
 // communicator's own for asynchronous ones): an observer is thread-safe, returns at once, never
-// blocks and never calls the communicator back. It outlives the communicator.
+// blocks and never calls the communicator back. It outlives the communicator and the handles of its
+// operations.
 // Cost when there is none: one comparison.
 
 #ifndef CRIA_DEBUG_OBSERVER_H_
@@ -47,6 +49,11 @@ class Observer {
   virtual void OnStart(const OperationEvent& event) = 0;
   // It is over, with this outcome.
   virtual void OnEnd(const OperationEvent& event, const Status& status) = 0;
+  // The calling thread begins, and ends, to wait for an asynchronous operation of the group that is
+  // not over (Work::Wait). A call without `async` waits from its start to its end: OnStart and
+  // OnEnd come from the caller's thread then.
+  virtual void OnWaitStart(uint64_t group_id) { (void)group_id; }
+  virtual void OnWaitEnd(uint64_t group_id) { (void)group_id; }
 };
 
 }  // namespace cria::debug

@@ -17,6 +17,14 @@ bool WorkState::done() {
 }
 
 Status WorkState::Wait(double seconds) {
+  if (observer_ == nullptr || done()) return WaitUntilDone(seconds);
+  observer_->OnWaitStart(group_id_);
+  Status status = WaitUntilDone(seconds);
+  observer_->OnWaitEnd(group_id_);
+  return status;
+}
+
+Status WorkState::WaitUntilDone(double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   MutexLock lock(&mu_);
   while (!done_) {

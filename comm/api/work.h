@@ -17,18 +17,27 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
+#include "debug/observer.h"
 
 namespace cria::comm {
 
 // The shared part of an operation that still runs. The backend finishes it, once.
 class WorkState {
  public:
+  // `observer` (null: none) hears when somebody waits for this operation of the group.
+  explicit WorkState(debug::Observer* observer = nullptr, uint64_t group_id = 0)
+      : observer_(observer), group_id_(group_id) {}
+
   void Finish(Status status) CRIA_EXCLUDES(mu_);
   bool done() CRIA_EXCLUDES(mu_);
   // The outcome; waits for it up to `seconds`, then DeadlineExceeded (the operation goes on).
   Status Wait(double seconds) CRIA_EXCLUDES(mu_);
 
  private:
+  Status WaitUntilDone(double seconds) CRIA_EXCLUDES(mu_);
+
+  debug::Observer* const observer_;
+  const uint64_t group_id_;
   Mutex mu_;
   CondVar changed_;
   bool done_ CRIA_GUARDED_BY(mu_) = false;

@@ -37,7 +37,10 @@ CommErrorKind KindOf(StatusCode code) {
 }  // namespace
 
 SerialCommunicator::SerialCommunicator(Identity identity)
-    : identity_(std::move(identity)), group_id_(IdOf(identity_)), timeout_s_(identity_.timeout_s) {}
+    : identity_(std::move(identity)),
+      group_id_(IdOf(identity_)),
+      timeout_s_(identity_.timeout_s),
+      queue_(std::make_unique<WorkQueue>(identity_.observer, group_id_)) {}
 
 SerialCommunicator::~SerialCommunicator() = default;
 

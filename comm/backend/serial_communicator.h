@@ -111,7 +111,7 @@ class SerialCommunicator : public Communicator {
   uint64_t num_transfers_ = 0;
   bool in_group_ = false;
   std::vector<Operation> group_;
-  std::unique_ptr<WorkQueue> queue_ = std::make_unique<WorkQueue>();
+  std::unique_ptr<WorkQueue> queue_;
 };
 
 }  // namespace cria::comm

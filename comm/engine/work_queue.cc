@@ -14,7 +14,7 @@ WorkQueue::~WorkQueue() {
 }
 
 Work WorkQueue::Push(uint64_t sequence, std::function<Status()> run) {
-  auto state = std::make_shared<WorkState>();
+  auto state = std::make_shared<WorkState>(observer_, group_id_);
   num_pending_.fetch_add(1, std::memory_order_relaxed);
   {
     MutexLock lock(&mu_);

@@ -19,12 +19,15 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "comm/api/work.h"
+#include "debug/observer.h"
 
 namespace cria::comm {
 
 class WorkQueue {
  public:
-  WorkQueue() = default;
+  // `observer` (null: none) hears when somebody waits for an operation of the group.
+  explicit WorkQueue(debug::Observer* observer = nullptr, uint64_t group_id = 0)
+      : observer_(observer), group_id_(group_id) {}
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
@@ -41,6 +44,8 @@ class WorkQueue {
   };
   void Loop() CRIA_EXCLUDES(mu_);
 
+  debug::Observer* const observer_;
+  const uint64_t group_id_;
   std::atomic<int64_t> num_pending_{0};
   Mutex mu_;
   CondVar changed_;

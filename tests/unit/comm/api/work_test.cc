@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <thread>
+#include <vector>
 
 namespace cria::comm {
 namespace {
@@ -33,6 +34,29 @@ TEST(WorkTest, WaitsForAnotherThread) {
   EXPECT_EQ(work.Wait().code(), StatusCode::kCancelled);  // more than once
   EXPECT_TRUE(work.done());
   runner.join();
+}
+
+// Counts waits by group.
+class Waits : public debug::Observer {
+ public:
+  void OnEnqueue(const debug::OperationEvent&) override {}
+  void OnStart(const debug::OperationEvent&) override {}
+  void OnEnd(const debug::OperationEvent&, const Status&) override {}
+  void OnWaitStart(uint64_t group_id) override { started.push_back(group_id); }
+  void OnWaitEnd(uint64_t group_id) override { ended.push_back(group_id); }
+  std::vector<uint64_t> started, ended;
+};
+
+TEST(WorkTest, TheObserverHearsOfWaitsForWhatIsNotOver) {
+  Waits waits;
+  auto state = std::make_shared<WorkState>(&waits, 9);
+  const Work work(1, state);
+  EXPECT_EQ(work.WaitFor(0.001).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(waits.started, std::vector<uint64_t>{9});
+  EXPECT_EQ(waits.ended, std::vector<uint64_t>{9});
+  state->Finish(OkStatus());
+  EXPECT_TRUE(work.Wait().ok());
+  EXPECT_EQ(waits.started.size(), 1U);
 }
 
 }  // namespace
