@@ -5,7 +5,16 @@
 
 namespace cria::model {
 
-int64_t DTypeBytes(DType dtype) { return dtype == DType::kBF16 ? 2 : 4; }
+int64_t DTypeBytes(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return 2;
+    case DType::kI64:
+      return 8;
+    default:
+      return 4;
+  }
+}
 
 const char* DTypeName(DType dtype) {
   switch (dtype) {
@@ -15,6 +24,8 @@ const char* DTypeName(DType dtype) {
       return "bf16";
     case DType::kI32:
       return "i32";
+    case DType::kI64:
+      return "i64";
   }
   return "?";
 }

@@ -166,10 +166,11 @@ void InitializeParameters(const ParameterLayout& layout, uint64_t seed, const Te
   }
 }
 
-void InitializeParameter(const Parameter& parameter, uint64_t seed, const Tensor& part) {
+void InitializeParameter(const Parameter& parameter, uint64_t seed, const Tensor& part,
+                         int64_t first) {
   constexpr int64_t kBlock = 4096;
   float* values = part.f32();
-  const int64_t n = parameter.num_elements();
+  const int64_t n = part.num_elements();
   if (parameter.init_std == 0) {
     std::fill_n(values, n, 1.0f);
     return;
@@ -179,8 +180,8 @@ void InitializeParameter(const Parameter& parameter, uint64_t seed, const Tensor
   ParallelFor((n + kBlock - 1) / kBlock, [&](int64_t block) {
     const int64_t end = std::min(n, (block + 1) * kBlock);
     for (int64_t i = block * kBlock; i < end; ++i) {
-      const int64_t row = parameter.first_row + i / columns;
-      const int64_t column = parameter.first_column + i % columns;
+      const int64_t row = parameter.first_row + (first + i) / columns;
+      const int64_t column = parameter.first_column + (first + i) % columns;
       values[i] = parameter.init_std *
                   rng.Normal(static_cast<uint64_t>(row * parameter.full_columns + column));
     }

@@ -111,8 +111,9 @@ class ParameterLayout {
 // values with standard deviation 0.02, divided by sqrt(2 layers) for the two matrices that write
 // into the residual (GPT-2), ones for norms.
 void InitializeParameters(const ParameterLayout& layout, uint64_t seed, const Tensor& weights);
-// The same of one parameter; `part` is [parameter.num_elements()] fp32.
-void InitializeParameter(const Parameter& parameter, uint64_t seed, const Tensor& part);
+// The same of one parameter: its elements from `first` on, as many as `part` (fp32) has.
+void InitializeParameter(const Parameter& parameter, uint64_t seed, const Tensor& part,
+                         int64_t first = 0);
 
 }  // namespace cria::model
 
