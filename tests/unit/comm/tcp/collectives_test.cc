@@ -153,30 +153,6 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-// The first rank connects and only sends: it never needs the reply to its hello. When its part is
-// over its process may end, with the last of the data still under way.
-TEST(ClosingTest, WhatARankSentBeforeItClosedArrives) {
-  constexpr int64_t kCount = 500'000;
-  const Call call = {.kind = OpKind::kBroadcast,
-                     .count = kCount,
-                     .algorithms = {{OpKind::kBroadcast, Algorithm::kFlat}}};
-  for (int round = 0; round < 30; ++round) {
-    Ranks ranks(2);
-    std::vector<std::unique_ptr<Member>> members;
-    for (int rank = 0; rank < 2; ++rank) {
-      members.push_back(std::make_unique<Member>(ranks.domain(rank), InfoOf("dp", {0, 1}, rank)));
-    }
-    RunRanks(2, [&](int rank) {
-      std::vector<float> data(kCount, rank == 0 ? 7.0f : 0.0f);
-      const Status status = members[static_cast<size_t>(rank)]->Run(call, data.data(), data.data());
-      EXPECT_TRUE(status.ok()) << rank << ": " << Message(status);
-      EXPECT_EQ(data.back(), 7.0f);
-      members[static_cast<size_t>(rank)].reset();
-      ranks.Close(rank);
-    });
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(All, CollectivesTest, ::testing::ValuesIn(Cases()),
                          [](const auto& instance) {
                            const Case& param = instance.param;
