@@ -47,6 +47,9 @@ class Linears {
   Linears(Ops* ops, Precision precision, const std::vector<std::string>& names,
           int64_t max_activation_elements, int64_t max_weight_elements, Arena* arena);
 
+  // Weights stay where they are, unchanged, until Ops::WeightsChanged.
+  void set_keeps_weights(bool keeps) { keeps_weights_ = keeps; }
+
   void Forward(const LinearForwardArgs& args);
   // dx = dy w, then dw += dy^T x. The two halves may be called apart where x is computed in
   // between.
@@ -76,6 +79,7 @@ class Linears {
   std::vector<std::string> names_;
   std::string first_non_finite_;
   std::optional<Fp8Recipe> recipe_;
+  bool keeps_weights_ = false;
   Tensor left_, right_;  // scratch operands
   std::unique_ptr<DelayedScaling> delayed_;
 };

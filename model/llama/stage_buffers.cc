@@ -1,0 +1,193 @@
+#include "model/llama/stage_buffers.h"
+
+#include <algorithm>
+
+#include "base/str.h"
+
+namespace cria::model {
+namespace {
+
+// The four GEMM groups of a layer, as Linears counts them (stage.cc has the enum).
+constexpr const char* kLinearNames[] = {"qkv", "out", "gate_up", "down"};
+
+// Rows of a tile of the head: its logits stay within about 8 MiB, near the cache.
+int64_t HeadTileRows(int64_t vocab, int64_t max_rows) {
+  constexpr int64_t kTileBytes = 8 << 20;
+  const int64_t rows =
+      std::clamp<int64_t>(kTileBytes / (4 * std::max<int64_t>(vocab, 1)), 16, 256) / 16 * 16;
+  return std::min(rows, max_rows);
+}
+
+// Sizes of one rank's tensors.
+struct Sizes {
+  Sizes(const LlamaConfig& config, const StageOptions& options, const ParameterLayout& parameters)
+      : local(LocalConfig(config, parameters.slice())),
+        type(ComputeType(options.precision)),
+        tokens(options.max_batch * options.max_time),
+        rows(tokens / options.layout.cp),
+        own_rows(rows / options.layout.tp),
+        qkv_dim(local.QDim() + 2 * local.KvDim()),
+        vocab(parameters.slice().vocab.size()) {}
+
+  LlamaConfig local;
+  DType type;
+  int64_t tokens, rows, own_rows, qkv_dim, vocab;
+};
+
+// Which of a layer's tensors have a copy for each layer and slot; the others share one.
+struct Kept {
+  bool x, most, normed, act;
+};
+
+class LayerAllocator {
+ public:
+  LayerAllocator(const Sizes& sizes, const Kept& kept, Arena* arena)
+      : sizes_(sizes), kept_(kept), arena_(arena) {}
+
+  LayerState Next() {
+    const Sizes& z = sizes_;
+    const bool first = !made_;
+    made_ = true;
+    LayerState s = shared_;
+    if (kept_.x || first) s.x = arena_->Alloc(DType::kF32, {z.own_rows, z.local.dim});
+    if (kept_.most || first) {
+      s.mid = arena_->Alloc(DType::kF32, {z.own_rows, z.local.dim});
+      s.rstd_attention = arena_->Alloc(DType::kF32, {z.own_rows});
+      s.rstd_ffn = arena_->Alloc(DType::kF32, {z.own_rows});
+      s.qkv = arena_->Alloc(z.type, {z.rows, z.qkv_dim});
+      s.attention = arena_->Alloc(z.type, {z.rows, z.local.QDim()});
+      s.lse = arena_->Alloc(DType::kF32, {z.rows * z.local.heads});
+      s.gate_up = arena_->Alloc(z.type, {z.rows, 2 * z.local.ffn});
+    }
+    if (kept_.normed || first) {
+      s.normed_attention = arena_->Alloc(z.type, {z.rows, z.local.dim});
+      s.normed_ffn = arena_->Alloc(z.type, {z.rows, z.local.dim});
+    }
+    if (kept_.act || first) s.act = arena_->Alloc(z.type, {z.rows, z.local.ffn});
+    if (first) shared_ = s;
+    return s;
+  }
+
+ private:
+  const Sizes& sizes_;
+  const Kept kept_;
+  Arena* const arena_;
+  bool made_ = false;
+  LayerState shared_;
+};
+
+void AllocateHead(const Sizes& z, const StageOptions& options, Arena* arena, StageBuffers* b) {
+  b->final_x = arena->Alloc(DType::kF32, {z.own_rows, z.local.dim});
+  b->final_rstd = arena->Alloc(DType::kF32, {z.own_rows});
+  b->final_normed = arena->Alloc(z.type, {z.rows, z.local.dim});
+  const int64_t tile_rows = HeadTileRows(z.vocab, z.rows);
+  b->logits = arena->Alloc(DType::kF32, {tile_rows, z.vocab});
+  b->losses = arena->Alloc(DType::kF32, {z.rows});
+  if (options.training && z.type != DType::kF32) {
+    b->low_logits = arena->Alloc(z.type, {tile_rows, z.vocab});
+  }
+  if (options.layout.tp == 1) return;
+  b->stats = arena->Alloc(DType::kF32, {3, tile_rows});
+  b->all_stats = arena->Alloc(DType::kF32, {options.layout.tp, 3, tile_rows});
+}
+
+void AllocateContext(const Sizes& z, const StageOptions& options, Arena* arena, StageBuffers* b) {
+  const int64_t kv = 2 * z.local.KvDim();
+  b->kv = arena->Alloc(z.type, {z.rows, kv});
+  b->all_kv = arena->Alloc(z.type, {z.tokens, kv});
+  b->sequence_kv = arena->Alloc(z.type, {z.tokens, kv});
+  if (!options.training) return;
+  b->dkv = arena->Alloc(DType::kF32, {z.tokens, kv});
+  b->all_dkv = arena->Alloc(DType::kF32, {z.tokens, kv});
+  b->own_dkv = arena->Alloc(DType::kF32, {z.rows, kv});
+}
+
+void AllocateBackward(const Sizes& z, Arena* arena, StageBuffers* b) {
+  b->dattention = arena->Alloc(z.type, {z.rows, z.local.QDim()});
+  b->dqkv = arena->Alloc(z.type, {z.rows, z.qkv_dim});
+  b->dact = arena->Alloc(z.type, {z.rows, z.local.ffn});
+}
+
+}  // namespace
+
+StageBuffers StageBuffers::Allocate(const LlamaConfig& config, const StageOptions& options,
+                                    const ParameterLayout& parameters, Arena* arena) {
+  const Sizes z(config, options, parameters);
+  const ModelSlice& slice = parameters.slice();
+  const bool split = options.layout.tp > 1;
+  const bool low = z.type != DType::kF32;
+  const Recompute recompute = options.training ? options.recompute : Recompute::kFull;
+
+  StageBuffers b;
+  LayerAllocator layers(z,
+                        {.x = options.training,
+                         .most = recompute != Recompute::kFull,
+                         .normed = recompute == Recompute::kNone && !split,
+                         .act = recompute == Recompute::kNone},
+                        arena);
+  for (size_t chunk = 0; chunk < slice.chunks.size(); ++chunk) {
+    const int slots = options.slots.empty() ? 1 : options.slots[chunk];
+    for (int64_t i = slice.chunks[chunk].begin; i < slice.chunks[chunk].end; ++i) {
+      b.layers.emplace_back();
+      for (int slot = 0; slot < slots; ++slot) b.layers.back().push_back(layers.Next());
+    }
+    b.boundaries.emplace_back();
+    for (int slot = 0; slot < slots; ++slot) {
+      // Evaluation on one rank has no neighbour and no gradient.
+      const bool used = options.training || options.layout.pp > 1;
+      b.boundaries.back().push_back(used ? arena->Alloc(DType::kF32, {z.own_rows, z.local.dim})
+                                         : Tensor());
+    }
+  }
+  b.cosines = arena->Alloc(DType::kF32, {options.max_time, z.local.HeadDim() / 2});
+  b.sines = arena->Alloc(DType::kF32, {options.max_time, z.local.HeadDim() / 2});
+  b.delta = arena->Alloc(z.type, {z.own_rows, z.local.dim});
+  if (options.training) b.dnormed = arena->Alloc(z.type, {z.own_rows, z.local.dim});
+  if (split) {
+    b.delta_partial = arena->Alloc(z.type, {z.rows, z.local.dim});
+    b.dnormed_partial = b.delta_partial;  // never both at once
+  } else {
+    b.delta_partial = b.delta;
+    b.dnormed_partial = b.dnormed;
+  }
+  if (options.training && (split || low)) b.dy = arena->Alloc(z.type, {z.rows, z.local.dim});
+  if (split && slice.embedding) b.embedded = arena->Alloc(DType::kF32, {z.rows, z.local.dim});
+  if (slice.head) AllocateHead(z, options, arena, &b);
+  if (options.layout.cp > 1) AllocateContext(z, options, arena, &b);
+  if (options.training) AllocateBackward(z, arena, &b);
+  return b;
+}
+
+Linears AllocateLinears(const LlamaConfig& config, const StageOptions& options,
+                        const ParameterLayout& parameters, Ops* ops, Arena* arena) {
+  const Sizes z(config, options, parameters);
+  std::vector<std::string> names;
+  for (const LayerRange& chunk : parameters.slice().chunks) {
+    for (int64_t i = chunk.begin; i < chunk.end; ++i) {
+      for (const char* name : kLinearNames) names.push_back(StrCat("model.layers.", i, ".", name));
+    }
+  }
+  const int64_t widest = std::max({z.qkv_dim, 2 * z.local.ffn, z.local.dim, z.local.QDim()});
+  // Of [qkv, dim], [dim, q], [2 ffn, dim] and [dim, ffn] the largest.
+  const int64_t largest_weight = z.local.dim * std::max(z.qkv_dim, 2 * z.local.ffn);
+  return Linears(ops, options.precision, names, z.rows * widest, largest_weight, arena);
+}
+
+StepShape ShapeOf(const LlamaConfig& config, const StageOptions& options,
+                  const ParameterLayout& parameters) {
+  const Sizes z(config, options, parameters);
+  return {.batch = options.max_batch,
+          .time = options.max_time / options.layout.cp,
+          .dim = z.local.dim,
+          .heads = z.local.heads,
+          .kv_heads = z.local.kv_heads,
+          .head_dim = z.local.HeadDim(),
+          .ffn = z.local.ffn,
+          .vocab = z.vocab,
+          .matmul_elements = parameters.num_matmul_elements(),
+          .head_rows = HeadTileRows(z.vocab, z.rows),
+          .bf16 = z.type == DType::kBF16,
+          .training = options.training};
+}
+
+}  // namespace cria::model

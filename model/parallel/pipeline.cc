@@ -1,0 +1,188 @@
+#include "model/parallel/pipeline.h"
+
+#include "base/check.h"
+#include "model/parallel/row_split.h"
+
+namespace cria::model {
+namespace {
+
+constexpr int kSender = 0, kReceiver = 1;
+// The micro-batch that is next, and the one after it.
+constexpr int kPostedMax = 2;
+
+comm::Work SendTo(comm::Communicator* link, const Tensor& x) {
+  return link->Send({.buffer = x.data(),
+                     .count = x.num_elements(),
+                     .dtype = WireType(x.dtype()),
+                     .peer = kReceiver,
+                     .call = {.async = true}});
+}
+
+comm::Work ReceiveFrom(comm::Communicator* link, const Tensor& x) {
+  return link->Recv({.buffer = x.data(),
+                     .count = x.num_elements(),
+                     .dtype = WireType(x.dtype()),
+                     .peer = kSender,
+                     .call = {.async = true}});
+}
+
+}  // namespace
+
+PipelineShape ShapeOf(const Layout& layout) {
+  return {.pp = layout.pp, .chunks = layout.pp_chunks, .group = layout.pp_group};
+}
+
+std::vector<int> SlotsOf(const Layout& layout, int rank, int micro_batches) {
+  const auto pp = static_cast<size_t>(CoordinatesOf(layout, rank).pp);
+  return MakeSchedule(ShapeOf(layout), micro_batches).slots[pp];
+}
+
+Pipeline::Pipeline(Stage* stage, const Groups* groups) : stage_(stage), groups_(groups) {
+  const std::vector<int>& slots = stage->options().slots;
+  for (size_t chunk = 0; chunk < stage->parameters().slice().chunks.size(); ++chunk) {
+    slots_.emplace_back(slots.empty() ? 1 : static_cast<size_t>(slots[chunk]));
+  }
+}
+
+bool Pipeline::HasInput(int chunk) const {
+  return chunk > 0 || !stage_->parameters().slice().embedding;
+}
+
+bool Pipeline::HasOutput(int chunk) const {
+  return chunk + 1 < static_cast<int>(slots_.size()) || !stage_->parameters().slice().head;
+}
+
+void Pipeline::PostInput(const PipelineAction& action, size_t index) {
+  Slot& slot = At(action);
+  const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
+  slot.input_recv =
+      ReceiveFrom(groups_->forward_in.get(), stage_->Input(action.chunk, action.slot, batch));
+  slot.input_posted = true;
+  slot.input_for = index;
+}
+
+void Pipeline::PostGradient(const PipelineAction& action) {
+  Slot& slot = At(action);
+  const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
+  slot.gradient_recv =
+      ReceiveFrom(groups_->backward_in.get(), stage_->Boundary(action.chunk, action.slot, batch));
+  slot.gradient_posted = true;
+}
+
+void Pipeline::PostReceives(std::span<const PipelineAction> actions, size_t next) {
+  // On each link in the link's order: what can't be posted yet holds back what follows it.
+  int inputs = kPostedMax, gradients = kPostedMax;
+  for (size_t i = next; i < actions.size() && (inputs > 0 || gradients > 0); ++i) {
+    const PipelineAction& action = actions[i];
+    Slot& slot = At(action);
+    if (action.forward && inputs > 0 && HasInput(action.chunk)) {
+      if (!slot.input_posted && !slot.busy) PostInput(action, i);
+      inputs = slot.input_posted && slot.input_for == i ? inputs - 1 : 0;
+    } else if (!action.forward && gradients > 0 && HasOutput(action.chunk)) {
+      // The boundary's own content must have left.
+      if (!slot.gradient_posted && slot.busy && slot.forward_send.done()) PostGradient(action);
+      gradients = slot.gradient_posted ? gradients - 1 : 0;
+    }
+  }
+}
+
+Status Pipeline::Forward(const PipelineAction& action, size_t index, bool train, LossSum* loss) {
+  Slot& slot = At(action);
+  const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
+  if (HasInput(action.chunk)) {
+    if (!slot.input_posted) PostInput(action, index);
+    CRIA_RETURN_IF_ERROR(slot.input_recv.Wait());
+    slot.input_posted = false;
+  }
+  CRIA_RETURN_IF_ERROR(slot.gradient_send.Wait());
+  CRIA_RETURN_IF_ERROR(slot.forward_send.Wait());
+  CRIA_RETURN_IF_ERROR(
+      stage_->Forward({.chunk = action.chunk,
+                       .slot = action.slot,
+                       .batch = batch,
+                       .record = train,
+                       .backward = train,
+                       .last = action.micro_batch + 1 == static_cast<int>(batches_.size()),
+                       .grad_scale = grad_scale_},
+                      loss));
+  slot.busy = train;
+  if (HasOutput(action.chunk)) {
+    slot.forward_send =
+        SendTo(groups_->forward_out.get(), stage_->Boundary(action.chunk, action.slot, batch));
+  }
+  return OkStatus();
+}
+
+Status Pipeline::Backward(const PipelineAction& action) {
+  Slot& slot = At(action);
+  const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
+  if (HasOutput(action.chunk)) {
+    CRIA_RETURN_IF_ERROR(slot.forward_send.Wait());
+    if (!slot.gradient_posted) PostGradient(action);
+    CRIA_RETURN_IF_ERROR(slot.gradient_recv.Wait());
+    slot.gradient_posted = false;
+  }
+  CRIA_RETURN_IF_ERROR(
+      stage_->Backward({.chunk = action.chunk,
+                        .slot = action.slot,
+                        .batch = batch,
+                        .last = action.micro_batch + 1 == static_cast<int>(batches_.size()),
+                        .grad_scale = grad_scale_}));
+  slot.busy = false;
+  if (HasInput(action.chunk)) {
+    slot.gradient_send =
+        SendTo(groups_->backward_out.get(), stage_->Boundary(action.chunk, action.slot, batch));
+  }
+  return OkStatus();
+}
+
+Status Pipeline::Run(std::span<const PipelineAction> actions, bool train, LossSum* loss) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    PostReceives(actions, i);
+    CRIA_RETURN_IF_ERROR(actions[i].forward ? Forward(actions[i], i, train, loss)
+                                            : Backward(actions[i]));
+  }
+  return WaitForSends();
+}
+
+Status Pipeline::WaitForSends() {
+  for (std::vector<Slot>& chunk : slots_) {
+    for (Slot& slot : chunk) {
+      CRIA_RETURN_IF_ERROR(slot.forward_send.Wait());
+      CRIA_RETURN_IF_ERROR(slot.gradient_send.Wait());
+      slot = Slot{};
+    }
+  }
+  return OkStatus();
+}
+
+Status Pipeline::Train(std::span<const TokenBatch> micro_batches, float grad_scale, LossSum* loss) {
+  batches_ = micro_batches;
+  grad_scale_ = grad_scale;
+  const Layout& layout = stage_->options().layout;
+  const PipelineSchedule schedule =
+      MakeSchedule(ShapeOf(layout), static_cast<int>(micro_batches.size()));
+  const auto pp = static_cast<size_t>(CoordinatesOf(layout, stage_->options().rank).pp);
+  for (size_t chunk = 0; chunk < slots_.size(); ++chunk) {
+    CRIA_CHECK_LE(schedule.slots[pp][chunk], static_cast<int>(slots_[chunk].size()));
+  }
+  return Run(schedule.ranks[pp], /*train=*/true, loss);
+}
+
+Status Pipeline::Evaluate(std::span<const TokenBatch> micro_batches, LossSum* loss) {
+  batches_ = micro_batches;
+  const Layout& layout = stage_->options().layout;
+  std::vector<PipelineAction> actions;
+  // The forward actions of training, in one slot: each micro-batch leaves its chunk at once.
+  const PipelineSchedule schedule =
+      MakeSchedule(ShapeOf(layout), static_cast<int>(micro_batches.size()));
+  const auto pp = static_cast<size_t>(CoordinatesOf(layout, stage_->options().rank).pp);
+  for (PipelineAction action : schedule.ranks[pp]) {
+    if (!action.forward) continue;
+    action.slot = 0;
+    actions.push_back(action);
+  }
+  return Run(actions, /*train=*/false, loss);
+}
+
+}  // namespace cria::model
