@@ -86,6 +86,7 @@ class ParameterBuffers final : public ParameterStore {
   const ParameterLayout& layout() const { return layout_; }
   const ParameterParts& parts() const { return parts_; }
   const Groups* groups() const { return groups_; }
+  bool fixed_point() const { return options_.fixed_point; }
 
   // The fp32 weights that this rank keeps, [parts().weights().num_elements()]: the layout's buffer,
   // or parts of it. Whoever changes them calls WeightsChanged.

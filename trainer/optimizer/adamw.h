@@ -1,14 +1,21 @@
 // AdamW over all parameters of a model: fp32 moments, decoupled decay on matrices and embeddings
 // only, clipping by the global norm folded into the step.
 //
-//   AdamW optimizer(model.layout(), {.beta1 = 0.9, .beta2 = 0.95}, ops);
-//   const GradientNorm norm = optimizer.Norm(model.gradients());
-//   if (norm.finite()) optimizer.Step(model.weights(), model.gradients(), {.lr = lr, .norm =
-//   norm.value});
+//   AdamW optimizer(&buffers, {.beta1 = 0.9, .beta2 = 0.95}, ops);
+//   CRIA_RETURN_IF_ERROR(buffers.FinishGradients());
+//   CRIA_ASSIGN_OR_RETURN(const GradientNorm norm, optimizer.Norm());
+//   if (norm.finite()) {
+//     optimizer.Step(lr, norm.value);
+//     CRIA_RETURN_IF_ERROR(buffers.GatherWeights());
+//   }
+//
+// A rank updates the parts that ParameterParts::updated gives it, and has moments for those alone.
+// The norm counts each element of the model once, in whatever layout, and all ranks get its same
+// bits.
 //
 // The state (two fp32 numbers a parameter, and the count of steps) is what a checkpoint saves. A
 // step on gradients that are not finite is a CHECK: the caller looks at Norm first.
-// Single-threaded.
+// Single-threaded. Norm is called by all ranks of the world, which it talks to.
 
 #ifndef CRIA_TRAINER_OPTIMIZER_ADAMW_H_
 #define CRIA_TRAINER_OPTIMIZER_ADAMW_H_
@@ -17,9 +24,12 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "model/arena.h"
-#include "model/llama/parameters.h"
 #include "model/ops.h"
+#include "model/parallel/parameter_buffers.h"
+#include "model/parallel/parameter_parts.h"
+#include "trainer/optimizer/gradient_norm.h"
 
 namespace cria::trainer {
 
@@ -31,45 +41,42 @@ struct AdamWOptions {
   double clip_norm = 1.0;  // 0: no clipping
 };
 
-struct GradientNorm {
-  double value = 0;
-  std::string
-      first_non_finite;  // the first parameter whose gradient is not finite; empty when all are
-  bool finite() const { return first_non_finite.empty(); }
-};
-
 class AdamW {
  public:
-  AdamW(const model::ParameterLayout& layout, const AdamWOptions& options, model::Ops* ops);
+  // `buffers` and `ops` outlive it.
+  AdamW(model::ParameterBuffers* buffers, const AdamWOptions& options, model::Ops* ops);
 
-  // Bytes of the state of such a model.
-  static int64_t StateBytes(const model::ParameterLayout& layout);
+  // Bytes of the state of a rank with these parts.
+  static int64_t StateBytes(const model::ParameterParts& parts);
 
-  // Two-norm over all gradients.
-  GradientNorm Norm(const model::Tensor& gradients);
+  // Two-norm over all gradients of the model, after FinishGradients.
+  StatusOr<GradientNorm> Norm() { return norm_.Compute(); }
 
-  // One update with learning rate `lr`; `norm` is Norm(gradients).value.
-  void Step(const model::Tensor& weights, const model::Tensor& gradients, double lr, double norm);
+  // One update with learning rate `lr`; `norm` is Norm()->value.
+  void Step(double lr, double norm);
 
-  // First and second moments, [layout.num_elements()] fp32, and the updates done so far.
+  // First and second moments, [parts().updated().num_elements()] fp32, and the updates done so far.
   const model::Tensor& m() const { return m_; }
   const model::Tensor& v() const { return v_; }
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
 
  private:
-  // A run of neighbouring parameters with the same decay.
-  struct Range {
-    int64_t begin, end;
+  // A stretch of a block's updated part with the same decay.
+  struct Stretch {
+    int block;
+    int64_t begin, end;  // from the part's start
+    int64_t at;          // in the moments
     bool decay;
   };
 
-  const model::ParameterLayout& layout_;
+  model::ParameterBuffers* const buffers_;
   const AdamWOptions options_;
   model::Ops* const ops_;
-  std::vector<Range> ranges_;
+  std::vector<Stretch> stretches_;
   model::Arena arena_;
   model::Tensor m_, v_;
+  GradientNormMeter norm_;
   int64_t num_steps_ = 0;
 };
 
