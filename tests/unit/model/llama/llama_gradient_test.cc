@@ -121,14 +121,16 @@ TEST(LlamaTiedHeadTest, OneStorageWhoseGradientIsTheSumOfBothUses) {
   LlamaConfig config = TinyConfig();
   TestModel tied(config, {.max_batch = 2, .max_time = 16});
   EXPECT_EQ(tied->layout().Find("lm_head.weight"), nullptr);
-  EXPECT_EQ(tied->layout().head(), tied->layout().embedding());
+  EXPECT_EQ(tied->layout().head_block(), tied->layout().embedding_block());
   config.tied_head = false;
   TestModel untied(config, {.max_batch = 2, .max_time = 16});
   EXPECT_EQ(untied->layout().num_elements(),
             tied->layout().num_elements() + config.vocab * config.dim);
   std::vector<float> weights = tied.weights();
   const std::vector<float> embedding(weights.begin(), weights.begin() + config.vocab * config.dim);
-  weights.insert(weights.end(), embedding.begin(), embedding.end());  // lm_head comes last
+  // lm_head comes last but for the norms.
+  const int64_t head = untied->layout().Find("lm_head.weight")->offset;
+  weights.insert(weights.begin() + head, embedding.begin(), embedding.end());
   untied.SetWeights(weights);
 
   const OwnedBatch batch = RandomBatch(config, 2, 11, 9);

@@ -61,19 +61,28 @@ TEST(ParametersTest, GroupsOfATinyModel) {
   };
   const ParameterLayout layout(config);
   ASSERT_EQ(layout.parameters().size(), want.size());
+  // Block after block, the norms' last.
   int64_t offset = 0;
+  for (const bool norms : {false, true}) {
+    for (const Parameter& p : layout.parameters()) {
+      if ((p.kind == ParameterKind::kNorm) != norms) continue;
+      EXPECT_EQ(p.offset, offset) << p.name;
+      offset += p.num_elements();
+    }
+  }
   for (size_t i = 0; i < want.size(); ++i) {
     const Parameter& p = layout.parameters()[i];
+    EXPECT_EQ(p.index, static_cast<int64_t>(i)) << p.name;
+    EXPECT_EQ(p.full_shape(), p.shape()) << p.name;
     EXPECT_EQ(p.name, want[i].name);
     EXPECT_EQ(p.shape(), want[i].shape) << p.name;
     EXPECT_EQ(p.decay, want[i].decay) << p.name;
     EXPECT_FLOAT_EQ(p.init_std, static_cast<float>(want[i].init_std)) << p.name;
-    EXPECT_EQ(p.offset, offset) << p.name;
     EXPECT_EQ(layout.Find(p.name), &p);
-    offset += p.num_elements();
   }
   EXPECT_EQ(layout.num_elements(), offset);
-  EXPECT_EQ(layout.head(), layout.Find("lm_head.weight")->offset);
+  const ParameterBlock& head = layout.blocks()[static_cast<size_t>(layout.head_block())];
+  EXPECT_EQ(head.begin, layout.Find("lm_head.weight")->offset);
   EXPECT_EQ(layout.Find("model.norm"), nullptr);
 }
 
@@ -87,17 +96,21 @@ TEST(ParametersTest, GroupedMatricesAreNeighbours) {
         return layout.Find(prefix + name + ".weight")->offset;
       };
       const LayerOffsets& at = layout.layer(i);
-      EXPECT_EQ(at.attention_norm, offset("input_layernorm"));
-      EXPECT_EQ(at.qkv, offset("self_attn.q_proj"));
-      EXPECT_EQ(at.qkv + config.QDim() * config.dim, offset("self_attn.k_proj"));
-      EXPECT_EQ(at.qkv + (config.QDim() + config.KvDim()) * config.dim, offset("self_attn.v_proj"));
-      EXPECT_EQ(at.out, offset("self_attn.o_proj"));
-      EXPECT_EQ(at.ffn_norm, offset("post_attention_layernorm"));
-      EXPECT_EQ(at.gate_up, offset("mlp.gate_proj"));
-      EXPECT_EQ(at.gate_up + config.ffn * config.dim, offset("mlp.up_proj"));
-      EXPECT_EQ(at.down, offset("mlp.down_proj"));
+      const int64_t block = layout.blocks()[static_cast<size_t>(layout.layer_block(i))].begin;
+      const int64_t norms = layout.blocks()[static_cast<size_t>(layout.norms_block())].begin;
+      EXPECT_EQ(norms + at.attention_norm, offset("input_layernorm"));
+      EXPECT_EQ(block + at.qkv, offset("self_attn.q_proj"));
+      EXPECT_EQ(block + at.qkv + config.QDim() * config.dim, offset("self_attn.k_proj"));
+      EXPECT_EQ(block + at.qkv + (config.QDim() + config.KvDim()) * config.dim,
+                offset("self_attn.v_proj"));
+      EXPECT_EQ(block + at.out, offset("self_attn.o_proj"));
+      EXPECT_EQ(norms + at.ffn_norm, offset("post_attention_layernorm"));
+      EXPECT_EQ(block + at.gate_up, offset("mlp.gate_proj"));
+      EXPECT_EQ(block + at.gate_up + config.ffn * config.dim, offset("mlp.up_proj"));
+      EXPECT_EQ(block + at.down, offset("mlp.down_proj"));
     }
-    EXPECT_EQ(layout.final_norm(), layout.Find("model.norm.weight")->offset);
+    const int64_t norms = layout.blocks()[static_cast<size_t>(layout.norms_block())].begin;
+    EXPECT_EQ(norms + layout.final_norm(), layout.Find("model.norm.weight")->offset);
   }
 }
 
