@@ -77,6 +77,10 @@ Status CheckTp(int tp, const LlamaConfig& config, const std::string& where) {
 }
 
 Status CheckPipeline(const Layout& layout, int64_t layers, const std::string& where) {
+  if (layout.pp == 1 && layout.pp_chunks > 1) {
+    return InvalidArgumentError(where, ".pp_chunks: ", layout.pp_chunks,
+                                " chunks need a pipeline; pp is 1");
+  }
   const int64_t stages = NumVirtualStages(layout);
   const int64_t places = layers + (layout.pp_short_ends ? 2 : 0);
   if (places >= stages) return OkStatus();

@@ -7,8 +7,8 @@ namespace cria::model {
 namespace {
 
 constexpr int kSender = 0, kReceiver = 1;
-// The micro-batch that is next, and the one after it.
-constexpr int kPostedMax = 2;
+// How long a wait goes on without a look at what can be posted meanwhile.
+constexpr double kLookSeconds = 1e-3;
 
 comm::Work SendTo(comm::Communicator* link, const Tensor& x) {
   return link->Send({.buffer = x.data(),
@@ -61,41 +61,53 @@ void Pipeline::PostInput(const PipelineAction& action, size_t index) {
   slot.input_for = index;
 }
 
-void Pipeline::PostGradient(const PipelineAction& action) {
+void Pipeline::PostGradient(const PipelineAction& action, size_t index) {
   Slot& slot = At(action);
   const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
   slot.gradient_recv =
       ReceiveFrom(groups_->backward_in.get(), stage_->Boundary(action.chunk, action.slot, batch));
   slot.gradient_posted = true;
+  slot.gradient_for = index;
 }
 
 void Pipeline::PostReceives(std::span<const PipelineAction> actions, size_t next) {
   // On each link in the link's order: what can't be posted yet holds back what follows it.
-  int inputs = kPostedMax, gradients = kPostedMax;
-  for (size_t i = next; i < actions.size() && (inputs > 0 || gradients > 0); ++i) {
+  bool inputs = true, gradients = true;
+  for (size_t i = next; i < actions.size() && (inputs || gradients); ++i) {
     const PipelineAction& action = actions[i];
     Slot& slot = At(action);
-    if (action.forward && inputs > 0 && HasInput(action.chunk)) {
+    if (action.forward && inputs && HasInput(action.chunk)) {
       if (!slot.input_posted && !slot.busy) PostInput(action, i);
-      inputs = slot.input_posted && slot.input_for == i ? inputs - 1 : 0;
-    } else if (!action.forward && gradients > 0 && HasOutput(action.chunk)) {
+      inputs = slot.input_posted && slot.input_for == i;
+    } else if (!action.forward && gradients && HasOutput(action.chunk)) {
       // The boundary's own content must have left.
-      if (!slot.gradient_posted && slot.busy && slot.forward_send.done()) PostGradient(action);
-      gradients = slot.gradient_posted ? gradients - 1 : 0;
+      if (!slot.gradient_posted && slot.busy && slot.forward_send.done()) PostGradient(action, i);
+      gradients = slot.gradient_posted && slot.gradient_for == i;
     }
   }
 }
 
-Status Pipeline::Forward(const PipelineAction& action, size_t index, bool train, LossSum* loss) {
+Status Pipeline::Await(const comm::Work& work, std::span<const PipelineAction> actions,
+                       size_t index) {
+  // Whoever is waited for may wait for a receive that can be posted by now.
+  while (!work.done()) {
+    PostReceives(actions, index);
+    work.WaitFor(kLookSeconds).IgnoreError();
+  }
+  return work.Wait();
+}
+
+Status Pipeline::Forward(std::span<const PipelineAction> actions, size_t index, bool train,
+                         LossSum* loss) {
+  const PipelineAction& action = actions[index];
   Slot& slot = At(action);
   const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
+  CRIA_RETURN_IF_ERROR(Await(slot.gradient_send, actions, index));
+  CRIA_RETURN_IF_ERROR(Await(slot.forward_send, actions, index));
   if (HasInput(action.chunk)) {
-    if (!slot.input_posted) PostInput(action, index);
-    CRIA_RETURN_IF_ERROR(slot.input_recv.Wait());
+    CRIA_RETURN_IF_ERROR(Await(slot.input_recv, actions, index));
     slot.input_posted = false;
   }
-  CRIA_RETURN_IF_ERROR(slot.gradient_send.Wait());
-  CRIA_RETURN_IF_ERROR(slot.forward_send.Wait());
   CRIA_RETURN_IF_ERROR(
       stage_->Forward({.chunk = action.chunk,
                        .slot = action.slot,
@@ -113,13 +125,14 @@ Status Pipeline::Forward(const PipelineAction& action, size_t index, bool train,
   return OkStatus();
 }
 
-Status Pipeline::Backward(const PipelineAction& action) {
+Status Pipeline::Backward(std::span<const PipelineAction> actions, size_t index) {
+  const PipelineAction& action = actions[index];
   Slot& slot = At(action);
   const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
   if (HasOutput(action.chunk)) {
-    CRIA_RETURN_IF_ERROR(slot.forward_send.Wait());
-    if (!slot.gradient_posted) PostGradient(action);
-    CRIA_RETURN_IF_ERROR(slot.gradient_recv.Wait());
+    CRIA_RETURN_IF_ERROR(Await(slot.forward_send, actions, index));
+    PostReceives(actions, index);
+    CRIA_RETURN_IF_ERROR(Await(slot.gradient_recv, actions, index));
     slot.gradient_posted = false;
   }
   CRIA_RETURN_IF_ERROR(
@@ -139,8 +152,8 @@ Status Pipeline::Backward(const PipelineAction& action) {
 Status Pipeline::Run(std::span<const PipelineAction> actions, bool train, LossSum* loss) {
   for (size_t i = 0; i < actions.size(); ++i) {
     PostReceives(actions, i);
-    CRIA_RETURN_IF_ERROR(actions[i].forward ? Forward(actions[i], i, train, loss)
-                                            : Backward(actions[i]));
+    CRIA_RETURN_IF_ERROR(actions[i].forward ? Forward(actions, i, train, loss)
+                                            : Backward(actions, i));
   }
   return WaitForSends();
 }
@@ -173,9 +186,11 @@ Status Pipeline::Evaluate(std::span<const TokenBatch> micro_batches, LossSum* lo
   batches_ = micro_batches;
   const Layout& layout = stage_->options().layout;
   std::vector<PipelineAction> actions;
-  // The forward actions of training, in one slot: each micro-batch leaves its chunk at once.
-  const PipelineSchedule schedule =
-      MakeSchedule(ShapeOf(layout), static_cast<int>(micro_batches.size()));
+  // The forward actions of training, in one slot: each micro-batch leaves its chunk at once. Groups
+  // as small as can be: a larger one would wait for the ring with all its results in hand.
+  PipelineShape shape = ShapeOf(layout);
+  shape.group = layout.pp;
+  const PipelineSchedule schedule = MakeSchedule(shape, static_cast<int>(micro_batches.size()));
   const auto pp = static_cast<size_t>(CoordinatesOf(layout, stage_->options().rank).pp);
   for (PipelineAction action : schedule.ranks[pp]) {
     if (!action.forward) continue;

@@ -52,6 +52,7 @@ class Pipeline {
     bool input_posted = false;
     size_t input_for = 0;  // index of the action that it is posted for
     bool gradient_posted = false;
+    size_t gradient_for = 0;
   };
 
   bool HasInput(int chunk) const;   // from another stage
@@ -62,9 +63,11 @@ class Pipeline {
   // Posts the next receives on either link, from the action `next` on, whose memory is free.
   void PostReceives(std::span<const PipelineAction> actions, size_t next);
   void PostInput(const PipelineAction& action, size_t index);
-  void PostGradient(const PipelineAction& action);
-  Status Forward(const PipelineAction& action, size_t index, bool train, LossSum* loss);
-  Status Backward(const PipelineAction& action);
+  void PostGradient(const PipelineAction& action, size_t index);
+  // Waits, and posts receives meanwhile, from action `index` on.
+  Status Await(const comm::Work& work, std::span<const PipelineAction> actions, size_t index);
+  Status Forward(std::span<const PipelineAction> actions, size_t index, bool train, LossSum* loss);
+  Status Backward(std::span<const PipelineAction> actions, size_t index);
   Status Run(std::span<const PipelineAction> actions, bool train, LossSum* loss);
   Status WaitForSends();
 

@@ -186,6 +186,8 @@ TEST(MeshTest, ImpossibleLayoutsNameBothNumbers) {
   EXPECT_EQ(ErrorOf({.pp = 4, .pp_chunks = 2}, config, 64),
             "job.yaml: parallel.pp: 6 layers are too few for 8 stages (pp 4 x pp_chunks 2)");
   EXPECT_EQ(ErrorOf({.pp = 4, .pp_chunks = 2, .pp_short_ends = true}, config, 64), "");
+  EXPECT_EQ(ErrorOf({.pp_chunks = 2}, config, 64),
+            "job.yaml: parallel.pp_chunks: 2 chunks need a pipeline; pp is 1");
   EXPECT_EQ(ErrorOf({.cp = 2}, config, 66),
             "job.yaml: parallel.cp: 2 ranks can't cut a sequence of 66 tokens into 4 equal chunks");
   EXPECT_EQ(ErrorOf({.tp = 8, .cp = 2}, config, 80),
