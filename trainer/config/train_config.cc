@@ -8,6 +8,15 @@
 namespace cria::trainer {
 namespace {
 
+constexpr model::Shard kShards[] = {model::Shard::kNone, model::Shard::kOptimizer,
+                                    model::Shard::kGradients, model::Shard::kWeights};
+
+std::vector<std::string> ShardNames() {
+  std::vector<std::string> names;
+  for (const model::Shard shard : kShards) names.push_back(Name(shard));
+  return names;
+}
+
 void VisitModel(ConfigVisitor& v, model::LlamaConfig* m) {
   v.Field("layers", &m->layers, {.min = 1, .max = 1024});
   v.Field("dim", &m->dim, {.min = 2, .max = 1 << 20});
@@ -57,10 +66,23 @@ void VisitTrain(ConfigVisitor& v, TrainSection* t) {
   v.Field("clip_norm", &t->clip_norm, {.min = 0, .max = 1e9});
   v.Field("z_loss", &t->z_loss, {.min = 0, .max = 1});
   v.Choice("recompute", &t->recompute, {"none", "selective", "full"});
+  v.Field("token_grain", &t->token_grain, {.min = 0, .max = 1 << 20});
   v.Field("eval_every", &t->eval_every, {.min = 0, .max = 1e12});
   v.Field("eval_samples", &t->eval_samples, {.min = 1, .max = 1 << 24});
   v.Field("max_bad_steps", &t->max_bad_steps, {.min = 1, .max = 1e9});
   v.Field("peak_gflops", &t->peak_gflops, {.min = 0, .max = 1e9});
+}
+
+void VisitParallel(ConfigVisitor& v, ParallelConfig* p) {
+  v.Field("tp", &p->tp, {.min = 1, .max = model::kMaxRanks});
+  v.Field("cp", &p->cp, {.min = 1, .max = model::kMaxRanks});
+  v.Field("pp", &p->pp, {.min = 1, .max = model::kMaxRanks});
+  v.Field("dp", &p->dp, {.min = 0, .max = model::kMaxRanks});
+  v.Choice("shard", &p->shard, ShardNames());
+  v.Field("pp_chunks", &p->pp_chunks, {.min = 1, .max = 1024});
+  v.Field("pp_group", &p->pp_group, {.min = 0, .max = 1 << 20});
+  v.Field("pp_short_ends", &p->pp_short_ends);
+  v.Field("fp8_gather", &p->fp8_gather);
 }
 
 void VisitSample(ConfigVisitor& v, SampleConfig* s) {
@@ -73,6 +95,7 @@ void VisitSample(ConfigVisitor& v, SampleConfig* s) {
 void VisitAll(ConfigVisitor& v, TrainConfig* c) {
   v.Field("init", &c->init);
   v.Choice("precision", &c->precision, model::PrecisionNames());
+  v.Choice("numerics", &c->numerics, {"default", "invariant"});
   v.Field("seed", &c->seed, {.min = 0, .max = 9e18});
   v.Field("steps", &c->steps, {.min = 1, .max = 1e12});
   v.Section("model", [c](ConfigVisitor& s) {
@@ -81,12 +104,44 @@ void VisitAll(ConfigVisitor& v, TrainConfig* c) {
   });
   v.Section("data", [c](ConfigVisitor& s) { VisitData(s, &c->data); });
   v.Section("train", [c](ConfigVisitor& s) { VisitTrain(s, &c->train); });
+  v.Section("parallel", [c](ConfigVisitor& s) { VisitParallel(s, &c->parallel); });
   v.Section("checkpoint", [c](ConfigVisitor& s) {
     s.Field("every", &c->checkpoint.every, {.min = 0, .max = 1e12});
     s.Field("keep", &c->checkpoint.keep, {.min = 0, .max = 1e6});
   });
   v.Section("sample", [c](ConfigVisitor& s) { VisitSample(s, &c->sample); });
   v.Field("tensorboard", &c->tensorboard);
+}
+
+// Tokens of a grain are summed by one rank: its rows and its chunks must be whole grains.
+Status CheckGrain(const TrainConfig& c, const model::Layout& layout, const std::string& file) {
+  const int64_t grain = c.TokenGrain();
+  const int64_t chunk = c.train.seq / (layout.cp > 1 ? 2 * layout.cp : 1);
+  if (chunk % grain != 0) {
+    return InvalidArgumentError(file, ": train.token_grain: ", grain, " does not divide the ",
+                                chunk, " tokens of a ",
+                                layout.cp > 1 ? "context-parallel chunk" : "sequence");
+  }
+  const int64_t rows = c.train.seq / layout.cp / layout.tp;
+  if (rows % grain != 0) {
+    return InvalidArgumentError(file, ": train.token_grain: ", grain, " does not divide the ", rows,
+                                " rows of a sequence on one rank");
+  }
+  return OkStatus();
+}
+
+Status CheckParallel(const TrainConfig& c, const model::Layout& layout, const std::string& file) {
+  CRIA_RETURN_IF_ERROR(
+      model::CheckLayout(layout, c.model, c.train.seq, StrCat(file, ": parallel")));
+  if (c.parallel.fp8_gather && !model::IsFp8(c.Precision())) {
+    return InvalidArgumentError(file, ": parallel.fp8_gather: the precision is ", c.precision);
+  }
+  if (!c.invariant()) return OkStatus();
+  if (c.Precision() != model::Precision::kFp32) {
+    return InvalidArgumentError(file, ": numerics: invariant needs precision fp32, not ",
+                                c.precision);
+  }
+  return CheckGrain(c, layout, file);
 }
 
 // What the ranges of single fields can't say.
@@ -104,10 +159,46 @@ Status CheckTogether(const TrainConfig& c, const std::string& file) {
   if (!std::is_sorted(t.ramp_until.begin(), t.ramp_until.end(), std::less_equal<>())) {
     return InvalidArgumentError(file, ": train.ramp_until: the steps must ascend");
   }
-  return OkStatus();
+  return CheckParallel(c, c.Layout(), file);
 }
 
 }  // namespace
+
+int64_t TrainConfig::TokenGrain() const {
+  constexpr int64_t kDefaultGrains = 16;  // of a sequence
+  return train.token_grain > 0 ? train.token_grain
+                               : std::max<int64_t>(1, train.seq / kDefaultGrains);
+}
+
+model::Layout TrainConfig::Layout() const {
+  model::Layout layout = {.tp = static_cast<int>(parallel.tp),
+                          .cp = static_cast<int>(parallel.cp),
+                          .pp = static_cast<int>(parallel.pp),
+                          .dp = static_cast<int>(std::max<int64_t>(1, parallel.dp)),
+                          .pp_chunks = static_cast<int>(parallel.pp_chunks),
+                          .pp_group = static_cast<int>(parallel.pp_group),
+                          .pp_short_ends = parallel.pp_short_ends};
+  for (const model::Shard shard : kShards) {
+    if (parallel.shard == Name(shard)) layout.shard = shard;
+  }
+  return layout;
+}
+
+StatusOr<model::Layout> ResolveLayout(const TrainConfig& config, int world_size) {
+  model::Layout layout = config.Layout();
+  const bool free = config.parallel.dp == 0;
+  const int64_t ranks = int64_t{layout.tp} * layout.cp * layout.pp;
+  if (free && world_size % ranks == 0) layout.dp = static_cast<int>(world_size / ranks);
+  if (ranks * layout.dp == world_size) {
+    CRIA_RETURN_IF_ERROR(CheckParallel(config, layout, "the job"));
+    return layout;
+  }
+  return InvalidArgumentError(
+      "parallel: tp ", layout.tp, " x cp ", layout.cp, " x pp ", layout.pp,
+      free ? StrCat(" = ", ranks, " ranks don't divide")
+           : StrCat(" x dp ", layout.dp, " = ", ranks * layout.dp, " ranks are not"),
+      " the job's ", world_size);
+}
 
 model::LlamaOptions TrainConfig::LlamaOptions() const {
   model::LlamaOptions options;

@@ -11,7 +11,8 @@
 // written next to every run. An unknown key, a wrong type or a value out of range is an error with
 // file, line and key. `model.preset` names a file in configs/models, whose keys are defaults for
 // the section. Fixed names that others may count on: precision, seed, steps, model.layers,
-// model.heads, data.*, train.*, checkpoint.every, checkpoint.keep. Thread-safe as values are.
+// model.heads, data.*, train.*, parallel.*, checkpoint.every, checkpoint.keep. Thread-safe as
+// values are.
 
 #ifndef CRIA_TRAINER_CONFIG_TRAIN_CONFIG_H_
 #define CRIA_TRAINER_CONFIG_TRAIN_CONFIG_H_
@@ -24,11 +25,23 @@
 #include "base/status.h"
 #include "model/llama/config.h"
 #include "model/llama/llama.h"
+#include "model/parallel/mesh.h"
 #include "model/precision.h"
 #include "trainer/optimizer/adamw.h"
 #include "trainer/optimizer/schedule.h"
 
 namespace cria::trainer {
+
+// How the job is divided over its ranks (model/parallel/mesh.h).
+struct ParallelConfig {
+  int64_t tp = 1, cp = 1, pp = 1;
+  int64_t dp = 0;              // 0: what tp, cp and pp leave of the job's ranks
+  std::string shard = "none";  // none, optimizer, gradients, weights
+  int64_t pp_chunks = 1;
+  int64_t pp_group = 0;  // 0: pp
+  bool pp_short_ends = false;
+  bool fp8_gather = false;  // sharded weights travel in FP8, in FP8 precisions
+};
 
 struct DataConfig {
   std::string path;                 // a prepared folder; empty: made from `inputs`
@@ -54,6 +67,7 @@ struct TrainSection {
   double clip_norm = 1;
   double z_loss = 0;
   std::string recompute = "none";
+  int64_t token_grain = 0;    // of invariant numerics: tokens summed as one; 0: seq / 16
   int64_t eval_every = 100;   // steps; 0: at the end only
   int64_t eval_samples = 64;  // sequences of the validation split, at most
   int64_t max_bad_steps = 5;  // non-finite steps in a row before the run stops
@@ -75,22 +89,34 @@ struct SampleConfig {
 struct TrainConfig {
   std::string init;  // a model whose weights a new run starts from; empty: random ones
   std::string precision = "fp32";
+  // "invariant": the same bits in every layout, at a cost; fp32 only.
+  std::string numerics = "default";
   int64_t seed = 1;
   int64_t steps = 1000;
   std::string model_preset;
   model::LlamaConfig model;
   DataConfig data;
   TrainSection train;
+  ParallelConfig parallel;
   CheckpointConfig checkpoint;
   SampleConfig sample;
   bool tensorboard = true;
 
   model::Precision Precision() const { return *model::PrecisionFromName(precision); }
+  bool invariant() const { return numerics == "invariant"; }
+  int64_t TokenGrain() const;
+  // As the job writes it: a dp of 0 counts as 1. See ResolveLayout.
+  model::Layout Layout() const;
   model::LlamaOptions LlamaOptions() const;
   AdamWOptions AdamW() const;
   LearningRateSchedule LearningRate() const;
   BatchSchedule Batches() const;
 };
+
+// The mesh of the job on so many ranks. A dp that the job does not name is what the other axes
+// leave. InvalidArgument naming all sizes where they don't make `world_size`, and what CheckLayout
+// says.
+StatusOr<model::Layout> ResolveLayout(const TrainConfig& config, int world_size);
 
 // Opens the model that `init` names and gives its sizes.
 using OpenInit = std::function<StatusOr<model::LlamaConfig>(const std::string& path)>;

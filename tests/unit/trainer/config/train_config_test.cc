@@ -112,6 +112,16 @@ TEST_F(TrainConfigTest, WritingAndReadingGivesAnEqualConfiguration) {
   config.checkpoint = {.every = 11, .keep = 0};
   config.sample.prompts = {"line\nbreak", "ünï", "true", "1e3", "null", "~"};
   config.tensorboard = false;
+  config.train.token_grain = 8;
+  config.parallel = {.tp = 4,
+                     .cp = 2,
+                     .pp = 3,
+                     .dp = 5,
+                     .shard = "gradients",
+                     .pp_chunks = 2,
+                     .pp_group = 7,
+                     .pp_short_ends = true,
+                     .fp8_gather = true};
   const std::string text = WriteTrainConfig(config);
   const StatusOr<TrainConfig> again = LoadTrainConfig(Write(text), {});
   ASSERT_TRUE(again.ok()) << again.status() << "\n" << text;
@@ -127,6 +137,88 @@ TEST_F(TrainConfigTest, WritingAndReadingGivesAnEqualConfiguration) {
   EXPECT_EQ(again->model.rope_theta, 500000);
   EXPECT_EQ(again->checkpoint.keep, 0);
   EXPECT_FALSE(again->tensorboard);
+  EXPECT_EQ(again->train.token_grain, 8);
+  EXPECT_EQ(again->Layout(), config.Layout());
+  EXPECT_EQ(again->Layout(), (model::Layout{.tp = 4,
+                                            .cp = 2,
+                                            .pp = 3,
+                                            .dp = 5,
+                                            .shard = model::Shard::kGradients,
+                                            .pp_chunks = 2,
+                                            .pp_group = 7,
+                                            .pp_short_ends = true}));
+  EXPECT_TRUE(again->parallel.fp8_gather);
+}
+
+TEST_F(TrainConfigTest, OneRankIsTheDefault) {
+  const TrainConfig config = LoadTrainConfig(Write("seed: 1\n"), {}).value();
+  EXPECT_EQ(config.Layout(), model::Layout{});
+  EXPECT_FALSE(config.invariant());
+  // The configuration of a run says nothing about dp where the job didn't.
+  EXPECT_NE(WriteTrainConfig(config).find("dp: 0"), std::string::npos);
+}
+
+TEST_F(TrainConfigTest, AnImpossibleLayoutIsAnErrorAtLoad) {
+  const std::string model = "model: {layers: 4, dim: 64, heads: 4, kv_heads: 2, ffn: 96}\n";
+  const auto error = [&](const std::string& parallel) {
+    return Error(model + "parallel: " + parallel + "\n");
+  };
+  EXPECT_EQ(error("{tp: 3}"), "job.yaml: parallel.tp: 3 ranks can't share 4 heads equally");
+  EXPECT_EQ(error("{pp: 5}"),
+            "job.yaml: parallel.pp: 4 layers are too few for 5 stages (pp 5 x pp_chunks 1)");
+  EXPECT_EQ(error("{tp: 0}"), "job.yaml:2: parallel.tp: 0 is out of range [1, 1048576]");
+  EXPECT_EQ(error("{cp: 3}"),
+            "job.yaml: parallel.cp: 3 ranks can't cut a sequence of 256 tokens into 6 equal "
+            "chunks");
+  EXPECT_NE(error("{shard: all}").find("job.yaml:2: parallel.shard: "), std::string::npos);
+  EXPECT_EQ(error("{tpp: 2}"), "job.yaml:2: parallel.tpp: unknown key; did you mean \"tp\"?");
+  EXPECT_EQ(error("{shard: weights, fp8_gather: true}"),
+            "job.yaml: parallel.fp8_gather: the precision is fp32");
+  // By --set as well.
+  EXPECT_EQ(Error(model, {"parallel.tp=8"}),
+            "job.yaml: parallel.tp: 8 ranks can't share 4 heads equally");
+}
+
+TEST_F(TrainConfigTest, InvariantNumericsNeedFp32AndWholeGrains) {
+  const std::string invariant = "numerics: invariant\n";
+  const auto load = [&](const std::string& text) {
+    return LoadTrainConfig(Write(invariant + text), {}).value();
+  };
+  EXPECT_TRUE(load("seed: 1\n").invariant());
+  EXPECT_EQ(load("seed: 1\n").TokenGrain(), 16);  // 256 / 16
+  EXPECT_EQ(load("train: {seq: 9}\n").TokenGrain(), 1);
+  EXPECT_EQ(load("train: {token_grain: 64}\n").TokenGrain(), 64);
+  EXPECT_EQ(Error(invariant + "precision: bf16\n"),
+            "job.yaml: numerics: invariant needs precision fp32, not bf16");
+  EXPECT_EQ(Error(invariant + "train: {seq: 100}\n"),
+            "job.yaml: train.token_grain: 6 does not divide the 100 tokens of a sequence");
+  EXPECT_EQ(Error(invariant + "train: {token_grain: 64}\nparallel: {cp: 4}\n"),
+            "job.yaml: train.token_grain: 64 does not divide the 32 tokens of a "
+            "context-parallel chunk");
+  EXPECT_EQ(Error(invariant + "train: {token_grain: 128}\nparallel: {tp: 6}\n"),
+            "job.yaml: parallel.tp: 6 ranks can't share the 256 rows of a sequence equally");
+  EXPECT_EQ(Error(invariant + "train: {token_grain: 128, seq: 384}\nparallel: {tp: 6}\n"),
+            "job.yaml: train.token_grain: 128 does not divide the 64 rows of a sequence on one "
+            "rank");
+  // Without it a grain is nobody's concern.
+  EXPECT_TRUE(LoadTrainConfig(Write("train: {token_grain: 7}\n"), {}).ok());
+}
+
+TEST_F(TrainConfigTest, TheWorldDecidesWhatTheJobLeavesOpen) {
+  const std::string path = Write("model: {layers: 6, heads: 6, kv_heads: 6, dim: 48}\n");
+  const auto resolve = [&](const std::vector<std::string>& overrides, int world_size) {
+    return ResolveLayout(LoadTrainConfig(path, overrides).value(), world_size);
+  };
+  EXPECT_EQ(resolve({}, 1).value(), model::Layout{});
+  EXPECT_EQ(resolve({}, 6)->dp, 6);
+  EXPECT_EQ(resolve({"parallel.tp=2"}, 6)->dp, 3);
+  EXPECT_EQ(resolve({"parallel.tp=2", "parallel.dp=3"}, 6)->dp, 3);
+  EXPECT_EQ(Message(resolve({"parallel.tp=2", "parallel.pp=2"}, 6).status()),
+            "parallel: tp 2 x cp 1 x pp 2 = 4 ranks don't divide the job's 6");
+  EXPECT_EQ(Message(resolve({"parallel.tp=2", "parallel.dp=2"}, 6).status()),
+            "parallel: tp 2 x cp 1 x pp 1 x dp 2 = 4 ranks are not the job's 6");
+  EXPECT_EQ(Message(resolve({"parallel.tp=2"}, 1).status()),
+            "parallel: tp 2 x cp 1 x pp 1 = 2 ranks don't divide the job's 1");
 }
 
 TEST_F(TrainConfigTest, EveryFileInConfigsLoadsAndIsDescribed) {
@@ -160,11 +252,17 @@ TEST_F(TrainConfigTest, ARunMayEndInsideItsWarmup) {
 
 // What config.h promises to others by name.
 TEST_F(TrainConfigTest, FixedKeysExist) {
-  for (const char* assignment :
-       {"precision=bf16", "seed=2", "steps=500", "model.layers=2", "model.heads=2",
-        "model.kv_heads=2", "data.path=x", "data.inputs=[a]", "train.batch=2",
-        "train.micro_batch=1", "train.seq=64", "train.lr=1e-3", "train.warmup=1",
-        "checkpoint.every=3", "checkpoint.keep=4"}) {
+  for (const char* assignment : {"precision=bf16",     "seed=2",
+                                 "steps=500",          "model.layers=2",
+                                 "model.heads=2",      "model.kv_heads=2",
+                                 "data.path=x",        "data.inputs=[a]",
+                                 "train.batch=2",      "train.micro_batch=1",
+                                 "train.seq=64",       "train.lr=1e-3",
+                                 "train.warmup=1",     "parallel.tp=2",
+                                 "parallel.cp=2",      "parallel.pp=2",
+                                 "parallel.dp=2",      "parallel.shard=weights",
+                                 "numerics=invariant", "checkpoint.every=3",
+                                 "checkpoint.keep=4"}) {
     const StatusOr<TrainConfig> config =
         LoadTrainConfig(Write("model: {dim: 64, heads: 2, kv_heads: 2}\n"), {assignment});
     EXPECT_TRUE(config.ok()) << assignment << ": " << config.status();
