@@ -43,14 +43,16 @@ struct Parameter {
   bool counted_elsewhere = false;
   int64_t index = 0;  // in the whole model's order of parameters
 
-  int64_t num_elements() const { return columns > 0 ? rows * columns : rows; }
-  int64_t full_elements() const { return columns > 0 ? full_rows * full_columns : full_rows; }
+  // A rank's part of a matrix may have no columns.
+  bool is_vector() const { return kind == ParameterKind::kNorm; }
+  int64_t num_elements() const { return is_vector() ? rows : rows * columns; }
+  int64_t full_elements() const { return is_vector() ? full_rows : full_rows * full_columns; }
   std::vector<int64_t> shape() const {
-    return columns > 0 ? std::vector<int64_t>{rows, columns} : std::vector<int64_t>{rows};
+    return is_vector() ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, columns};
   }
   std::vector<int64_t> full_shape() const {
-    return columns > 0 ? std::vector<int64_t>{full_rows, full_columns}
-                       : std::vector<int64_t>{full_rows};
+    return is_vector() ? std::vector<int64_t>{full_rows}
+                       : std::vector<int64_t>{full_rows, full_columns};
   }
 };
 
