@@ -62,6 +62,10 @@ std::string FormatMetricsLine(const StepMetrics& metrics) {
              ",\"loss\":", Number(metrics.loss), ",\"lr\":", Number(metrics.lr),
              ",\"grad_norm\":", Number(metrics.grad_norm),
              ",\"tokens_per_s\":", Number(metrics.tokens_per_s), ",\"mfu\":", Number(metrics.mfu));
+  if (metrics.comm_share.has_value()) {
+    line += StrCat(",\"comm_share\":", Number(*metrics.comm_share),
+                   ",\"comm_overlap\":", Number(metrics.comm_overlap.value_or(1)));
+  }
   if (metrics.val_loss.has_value()) line += StrCat(",\"val_loss\":", Number(*metrics.val_loss));
   return line + "}";
 }

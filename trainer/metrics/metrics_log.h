@@ -7,9 +7,9 @@
 //   {"step":7,"tokens":14336,"loss":6.02,"lr":3e-04,"grad_norm":1.4,
 //    "tokens_per_s":9000.0,"mfu":0.41}
 //
-// and "val_loss" where the step was evaluated. A value that is not finite is null: every line is
-// valid JSON. Each line is one write: a killed run loses at most the line it was writing.
-// Single-threaded.
+// with "comm_share" and "comm_overlap" where there are other ranks, and "val_loss" where the step
+// was evaluated. A value that is not finite is null: every line is valid JSON. Each line is one
+// write: a killed run loses at most the line it was writing. Single-threaded.
 
 #ifndef CRIA_TRAINER_METRICS_METRICS_LOG_H_
 #define CRIA_TRAINER_METRICS_METRICS_LOG_H_

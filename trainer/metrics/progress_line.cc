@@ -32,6 +32,10 @@ std::string FormatProgressLine(const StepMetrics& metrics) {
              StrFormat(" | lr %.2e", metrics.lr), StrFormat(" | grad-norm %.3g", metrics.grad_norm),
              " | ", HumanCount(metrics.tokens_per_s), " tok/s | MFU ", Percent(metrics.mfu), " (",
              Percent(metrics.mfu_full), " full)");
+  if (metrics.comm_share.has_value()) {
+    line += StrCat(" | comm ", Percent(*metrics.comm_share), " (",
+                   Percent(metrics.comm_overlap.value_or(1)), " hidden)");
+  }
   if (metrics.seconds_left >= 0) line += StrCat(" | ", HumanSeconds(metrics.seconds_left), " left");
   if (metrics.val_loss.has_value()) line += StrFormat(" | val-loss %.4f", *metrics.val_loss);
   return line;

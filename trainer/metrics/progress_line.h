@@ -5,8 +5,9 @@
 //   printer.Finish();        // before anything else is printed, and at the end
 //
 //   step 120/1000 | loss 3.4512 | lr 3.00e-04 | grad-norm 1.23 | 12.30 K tok/s | MFU 41.2% (43.0%
-//   full) | 2m 03s left
+//   full) | comm 25.0% (80.0% hidden) | 2m 03s left
 //
+// "comm" where the job has several ranks.
 // Single-threaded. A failing write is not noticed: progress is not worth a run.
 
 #ifndef CRIA_TRAINER_METRICS_PROGRESS_LINE_H_

@@ -20,6 +20,9 @@ struct StepMetrics {
   double mfu = 0;           // fraction of the machine's FLOP/s; attention counted causally, half
   double mfu_full = 0;      // the same with attention's whole T x T square counted
   double seconds_left = 0;  // < 0 or NaN: unknown
+  // Of this rank, where there are others: the share of the step's time with communication in it,
+  // and how much of that went on behind computing (debug/stream_times.h).
+  std::optional<double> comm_share, comm_overlap;
   std::optional<double> val_loss;  // set where the step was followed by an evaluation
 };
 

@@ -64,6 +64,11 @@ TEST(FormatMetricsLineTest, HasTheAgreedKeysAndExactValues) {
   EXPECT_EQ(FormatMetricsLine(metrics),
             "{\"step\":7,\"tokens\":14336,\"loss\":0.30000000000000004,\"lr\":3e-04,"
             "\"grad_norm\":1.5,\"tokens_per_s\":9000,\"mfu\":0.4,\"val_loss\":2.5}");
+  metrics.comm_share = 0.25;
+  metrics.comm_overlap = 0.75;
+  EXPECT_NE(FormatMetricsLine(metrics).find(
+                "\"mfu\":0.4,\"comm_share\":0.25,\"comm_overlap\":0.75,\"val_loss\":2.5}"),
+            std::string::npos);
   metrics.val_loss.reset();
   EXPECT_EQ(FormatMetricsLine(metrics).find("val_loss"), std::string::npos);
 }

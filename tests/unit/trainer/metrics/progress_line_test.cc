@@ -55,6 +55,10 @@ TEST(FormatProgressLineTest, ShowsEveryQuantity) {
   StepMetrics metrics = At(120);
   metrics.val_loss = 3.5;
   EXPECT_TRUE(FormatProgressLine(metrics).ends_with("2m 03s left | val-loss 3.5000"));
+  metrics.comm_share = 0.25;
+  metrics.comm_overlap = 0.8;
+  EXPECT_NE(FormatProgressLine(metrics).find("full) | comm 25.0% (80.0% hidden) | 2m"),
+            std::string::npos);
 }
 
 TEST(FormatProgressLineTest, ShowsWhatIsUnknownOrNotFinite) {
