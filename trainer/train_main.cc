@@ -267,7 +267,7 @@ Status RunTrain(const Flags& flags) {
   CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir, &init));
   const std::unique_ptr<model::Ops> ops = model::cpu::NewCpuOps();
   if (flags.plan) {
-    std::printf("%s", DescribePlan(config, PlanJob(config, *ops)).c_str());
+    std::printf("%s", DescribePlan(config, PlanJob(config, config.Layout(), *ops)).c_str());
     return OkStatus();
   }
   CRIA_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(flags, out_dir));
@@ -285,7 +285,7 @@ Status RunTrain(const Flags& flags) {
   Clock* clock = RealClock();
   double peak = config.train.peak_gflops * 1e9;
   if (peak == 0) peak = MeasurePeakFlops(ops.get(), model::ComputeType(config.Precision()), clock);
-  const JobPlan plan = PlanJob(config, *ops);
+  const JobPlan plan = PlanJob(config, config.Layout(), *ops);
   std::printf("%s%s, %d threads; MFU is a share of %.1f GFLOP/s%s\n",
               DescribePlan(config, plan).c_str(), CpuName().c_str(), NumThreads(), peak / 1e9,
               config.train.peak_gflops == 0 ? ", the GEMM rate measured here" : "");
