@@ -163,7 +163,7 @@ struct EmbeddingForwardArgs {
 
 struct EmbeddingBackwardArgs {
   Tensor tokens = {};  // [R] i32
-  Tensor dout = {};    // [R, D] fp32
+  Tensor dout = {};    // [R, D] fp32, rows may be strided
   Tensor dtable = {};  // [V, D] fp32, added to; or i64 fixed point (AddFixedArgs)
   int64_t first_token = 0;
   int log2_scale = 0;  // of fixed point
@@ -214,9 +214,9 @@ struct LogitGradientArgs {
 // Sums whose result does not depend on the order or on how they are grouped: numbers are rounded to
 // multiples of 2^-log2_scale and added as 64-bit integers. to += round(from * 2^log2_scale).
 struct AddFixedArgs {
-  Tensor from = {};  // [R,C] fp32, rows may be strided
-  Tensor to = {};    // [R,C] i64, rows may be strided
-  int log2_scale = 0;
+  Tensor from = {};    // [R,C] fp32, rows may be strided
+  Tensor to = {};      // [R,C] i64, rows may be strided
+  int log2_scale = 0;  // -126 to 126
 };
 // to = from * 2^-log2_scale, rounded once.
 struct FixedToFloatArgs {
@@ -298,7 +298,8 @@ class Ops {
   virtual void SwigluForward(const SwigluForwardArgs& args) = 0;
   virtual void SwigluBackward(const SwigluBackwardArgs& args) = 0;
   virtual void EmbeddingForward(const EmbeddingForwardArgs& args) = 0;
-  virtual void EmbeddingBackward(const EmbeddingBackwardArgs& args) = 0;
+  // False as AddFixed's, of fixed point.
+  virtual bool EmbeddingBackward(const EmbeddingBackwardArgs& args) = 0;
   virtual void CrossEntropy(const CrossEntropyArgs& args) = 0;
   virtual void LogitStats(const LogitStatsArgs& args) = 0;
   virtual void LogitGradient(const LogitGradientArgs& args) = 0;

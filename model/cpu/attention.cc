@@ -9,8 +9,10 @@
 //      v       # # #
 //              # # # #
 //
-// With a cache the queries are the last rows of the keys: a row gives the same bits alone as among
-// all, for its tiles of keys begin at the same places, and what is masked adds exact zeros.
+// The queries may be a stretch of a sequence: a row gives the same bits alone as among all, for its
+// tiles of keys begin at the same places, and what is masked adds exact zeros. Tiles of queries,
+// too, begin at multiples of kAttentionTile in the sequence, so that few tiles straddle the
+// diagonal.
 //
 // An item of the forward pass is a chunk of kAttentionChunk queries of one head: tiles of K and V
 // are converted to fp32 (and K transposed) once for the whole chunk. An item of the backward pass
@@ -66,6 +68,20 @@ void Transpose(const float* from, int64_t rows, int64_t columns, int64_t padded,
   }
 }
 
+// to's rows += rows of fp32.
+void AddRows(const float* from, int64_t padded, const Tensor& to, int64_t row, int64_t rows,
+             int64_t column, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* x = from + r * padded;
+    float* y = to.f32() + (row + r) * to.stride(0) + column;
+    ForVectors(
+        columns, [&](int64_t i) { Store(y + i, Load(y + i) + Load(x + i)); },
+        [&](int64_t i, int64_t n) {
+          for (int64_t j = i; j < i + n; ++j) y[j] += x[j];
+        });
+  }
+}
+
 // Rows of fp32, converted to the tensor's type.
 void StoreRows(const float* from, int64_t padded, const Tensor& to, int64_t row, int64_t rows,
                int64_t column, int64_t columns) {
@@ -80,6 +96,11 @@ void StoreRows(const float* from, int64_t padded, const Tensor& to, int64_t row,
           });
     }
   });
+}
+
+// The first row of the next tile, of rows that begin with token `first` of their sequence.
+int64_t NextTile(int64_t first, int64_t row) {
+  return (first + row) / kTile * kTile + kTile - first;
 }
 
 // What a row of a tile sees of it: keys [first, last) of the tile.
@@ -129,7 +150,7 @@ class ForwardChunk {
     head_ = item / chunks % op.heads;
     sequence_ = item / chunks / op.heads;
     first_ = chunk * kAttentionChunk;
-    begin_ = keys_ - op.time + first_;
+    begin_ = (op.key_cache.defined() ? keys_ - op.time : op.first_query) + first_;
     rows_ = std::min(kAttentionChunk, op.time - first_);
     q_ = scratch;
     out_ = q_ + kAttentionChunk * padded_;
@@ -153,7 +174,7 @@ class ForwardChunk {
     const int64_t kv_column = head_ / (op_.heads / op_.kv_heads) * op_.head_dim;
     const int64_t oldest = *std::min_element(doc_start, doc_start + rows_);
     for (int64_t key = oldest / kTile * kTile; key < begin_ + rows_; key += kTile) {
-      const int64_t keys = std::min(kTile, keys_ - key);
+      const int64_t keys = std::min(kTile, begin_ + rows_ - key);
       if (op_.key_cache.defined()) {
         UseCache(key, keys, kv_column);
       } else {
@@ -161,7 +182,11 @@ class ForwardChunk {
         Transpose(k_, keys, op_.head_dim, padded_, own_kt_);
         LoadRows(op_.v, first_key + key, keys, kv_column, op_.head_dim, own_v_, padded_);
       }
-      for (int64_t row = 0; row < rows_; row += kTile) Tile(row, key, keys, doc_start);
+      for (int64_t row = 0; row < rows_;) {
+        const int64_t next = std::min(rows_, NextTile(begin_, row));
+        Tile(row, next - row, key, keys, doc_start);
+        row = next;
+      }
     }
     float* lse = op_.lse.f32() + (sequence_ * op_.heads + head_) * op_.time + first_;
     for (int64_t row = 0; row < rows_; ++row) {
@@ -198,19 +223,18 @@ class ForwardChunk {
     v_stride_ = padded_;
   }
 
-  void Tile(int64_t row, int64_t key, int64_t keys, const int32_t* doc_start) {
-    const int64_t rows = std::min(kTile, rows_ - row);
+  void Tile(int64_t row, int64_t rows, int64_t key, int64_t keys, const int32_t* doc_start) {
     const int64_t query = begin_ + row;
-    if (key >= query + rows) return;  // beyond the diagonal
+    if (key > query) return;  // beyond the diagonal
     // Documents only move forward: the first row's document is the oldest of the tile.
     if (doc_start[row] >= key + keys) return;
-    if (key != query) {
+    if (key + kTile <= query) {
       Rows(row, rows, key, keys, doc_start);
       return;
     }
     for (int64_t r = 0; r < rows; r += kDiagonalRows) {
       const int64_t some = std::min(kDiagonalRows, rows - r);
-      Rows(row + r, some, key, std::min(keys, r + some), doc_start);
+      Rows(row + r, some, key, std::min(keys, query + r + some - key), doc_start);
     }
   }
 
@@ -277,7 +301,7 @@ class ForwardChunk {
   const AttentionForwardArgs& op_;
   const int64_t keys_;  // of the sequence
   const int64_t padded_;
-  // The chunk's first row among the queries, and the same token's place among the keys.
+  // The chunk's first row among the queries, and the same token's place in the sequence.
   int64_t first_, begin_;
   int64_t head_, sequence_, rows_;
   float *q_, *out_, *k_, *own_kt_, *own_v_, *scores_, *max_, *sum_;
@@ -291,7 +315,10 @@ class ForwardChunk {
 class BackwardHead {
  public:
   BackwardHead(const AttentionBackwardArgs& op, float* scratch, int64_t item)
-      : op_(op), fwd_(op.forward), padded_(AttentionPad(op.forward.head_dim)) {
+      : op_(op),
+        fwd_(op.forward),
+        all_keys_(op.forward.keys > 0 ? op.forward.keys : op.forward.time),
+        padded_(AttentionPad(op.forward.head_dim)) {
     group_ = fwd_.heads / fwd_.kv_heads;
     kv_head_ = item % fwd_.kv_heads;
     sequence_ = item / fwd_.kv_heads;
@@ -312,27 +339,29 @@ class BackwardHead {
   void Run() {
     const int64_t time = fwd_.time;
     const int64_t dim = fwd_.head_dim;
-    const int64_t first_row = sequence_ * time;
+    const int64_t first_row = sequence_ * time, first_key = sequence_ * all_keys_;
     const int64_t kv_column = kv_head_ * dim;
     for (int64_t g = 0; g < group_; ++g) LoadQueries(g);
     std::fill_n(dq_, group_ * time * padded_, 0.0f);
     const int32_t* doc_start = fwd_.doc_start.i32() + first_row;
-    for (int64_t key = 0; key < time; key += kTile) {
-      const int64_t keys = std::min(kTile, time - key);
-      LoadRows(fwd_.v, first_row + key, keys, kv_column, dim, k_, padded_);
-      Transpose(k_, keys, dim, padded_, vt_);
-      LoadRows(fwd_.k, first_row + key, keys, kv_column, dim, k_, padded_);
-      Transpose(k_, keys, dim, padded_, kt_);
+    for (int64_t key = 0; key < all_keys_; key += kTile) {
+      const int64_t keys = std::min(kTile, all_keys_ - key);
+      // The first query that may see one of them; all later ones are in its document or later ones.
+      const int64_t first = std::max<int64_t>(key - fwd_.first_query, 0);
+      const bool seen = first < time && doc_start[first] < key + keys;
+      if (!seen && op_.accumulate) continue;
       std::fill_n(dk_, keys * padded_, 0.0f);
       std::fill_n(dv_, keys * padded_, 0.0f);
-      for (int64_t g = 0; g < group_; ++g) {
-        for (int64_t row = key; row < time; row += kTile) {
-          if (doc_start[row] >= key + keys) break;  // all later rows are in later documents
-          Tile(g, row, key, keys, doc_start);
-        }
+      if (seen) {
+        LoadRows(fwd_.v, first_key + key, keys, kv_column, dim, k_, padded_);
+        Transpose(k_, keys, dim, padded_, vt_);
+        LoadRows(fwd_.k, first_key + key, keys, kv_column, dim, k_, padded_);
+        Transpose(k_, keys, dim, padded_, kt_);
+        for (int64_t g = 0; g < group_; ++g) KeyTile(g, first, key, keys, doc_start);
       }
-      StoreRows(dk_, padded_, op_.dk, first_row + key, keys, kv_column, dim);
-      StoreRows(dv_, padded_, op_.dv, first_row + key, keys, kv_column, dim);
+      const auto store = op_.accumulate ? AddRows : StoreRows;
+      store(dk_, padded_, op_.dk, first_key + key, keys, kv_column, dim);
+      store(dv_, padded_, op_.dv, first_key + key, keys, kv_column, dim);
     }
     for (int64_t g = 0; g < group_; ++g) {
       StoreRows(dq_ + g * time * padded_, padded_, op_.dq, first_row, time,
@@ -360,17 +389,31 @@ class BackwardHead {
     }
   }
 
-  void Tile(int64_t g, int64_t row, int64_t key, int64_t keys, const int32_t* doc_start) {
-    const int64_t rows = std::min(kTile, fwd_.time - row);
+  // What the rows from `row` on of a query head give to and take from a tile of keys.
+  void KeyTile(int64_t g, int64_t row, int64_t key, int64_t keys, const int32_t* doc_start) {
+    while (row < fwd_.time && doc_start[row] < key + keys) {
+      const int64_t next = std::min(fwd_.time, NextTile(fwd_.first_query, row));
+      Tile(g, row, next - row, key, keys, doc_start);
+      row = next;
+    }
+  }
+
+  void Tile(int64_t g, int64_t row, int64_t rows, int64_t key, int64_t keys,
+            const int32_t* doc_start) {
     // On the diagonal, rows see the keys up to their own only, and keys the rows from their own on.
-    const bool diagonal = row == key;
+    const int64_t own = fwd_.first_query + row - key;  // the first row's own key in the tile
+    const bool diagonal = own < kTile;
     const int64_t step = diagonal ? kDiagonalRows : kTile;
     for (int64_t r = 0; r < rows; r += step) {
       const int64_t some = std::min(step, rows - r);
-      QueryGradient(g, row, r, some, key, diagonal ? std::min(keys, r + some) : keys, doc_start);
+      QueryGradient(g, row, r, some, key, diagonal ? std::min(keys, own + r + some) : keys,
+                    doc_start);
     }
-    for (int64_t k = 0; k < keys; k += step) {
-      KeyGradient(g, row, diagonal ? k : 0, rows, k, std::min(step, keys - k));
+    // Rows from `first` on have p and ds of at least these keys.
+    for (int64_t first = 0, k = 0; first < rows && k < keys; first += step) {
+      const int64_t next = std::min(keys, own + std::min(rows, first + step));
+      KeyGradient(g, row, first, rows, k, next - k);
+      k = next;
     }
   }
 
@@ -408,7 +451,7 @@ class BackwardHead {
         fwd_.lse.f32() + (sequence_ * fwd_.heads + kv_head_ * group_) * fwd_.time + at;
     for (int64_t i = 0; i < rows; ++i, p += kTile, ds += kTile) {
       const int64_t query = row + r + i;
-      const Visible visible = VisibleKeys(query, doc_start[query], key, keys);
+      const Visible visible = VisibleKeys(fwd_.first_query + query, doc_start[query], key, keys);
       if (visible.first > 0 || visible.last < columns) MaskRow(p, visible, columns);
       const float delta = delta_[at + i];
       for (int64_t j = 0; j < columns; j += kLanes) {
@@ -453,6 +496,7 @@ class BackwardHead {
 
   const AttentionBackwardArgs& op_;
   const AttentionForwardArgs& fwd_;
+  const int64_t all_keys_;  // of the sequence
   const int64_t padded_;
   int64_t group_, kv_head_, sequence_;
   float *q_, *dout_, *dq_, *delta_, *k_, *kt_, *vt_, *dk_, *dv_, *p_, *ds_;

@@ -1,6 +1,7 @@
 #include "model/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -12,6 +13,9 @@
 
 namespace cria::model::cpu {
 namespace {
+
+// Rows of logits an item.
+constexpr int64_t kLogitRows = 8;
 
 int64_t CountBlocks(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
@@ -66,15 +70,20 @@ class CpuOps final : public Ops {
   Quantized Quantize(const QuantizeArgs& args) override {
     CRIA_CHECK(args.from.dim(0) == args.to.dim(0) && args.from.dim(1) == args.to.dim(1),
                "quantise ", args.from.ToString(), " to ", args.to.ToString());
-    const auto type = [](const Tensor& x) {
-      return x.dtype() == DType::kBF16 ? ElementType::kBF16 : ElementType::kF32;
-    };
-    const QuantizeResult result = model::Quantize(
-        args.spec,
-        {args.from.data(), type(args.from), args.from.dim(0), args.from.dim(1),
-         args.from.stride(0)},
-        {args.to.data(), type(args.to), args.to.stride(0)}, {.fixed_scale = args.fixed_scale});
+    QuantizeOptions options = {.fixed_scale = args.fixed_scale};
+    if (args.amax.defined()) {
+      CheckGroups(args.amax, args.spec.unit, args.from);
+      options.amax = args.amax.f32();
+    }
+    const QuantizeResult result =
+        model::Quantize(args.spec, ToQuantize(args.from),
+                        {args.to.data(), TypeToQuantize(args.to), args.to.stride(0)}, options);
     return {.dequant = result.dequant, .amax = result.amax};
+  }
+
+  void Amax(const AmaxArgs& args) override {
+    CheckGroups(args.amax, args.unit, args.from);
+    GroupAmax(args.unit, ToQuantize(args.from), args.amax.f32());
   }
 
   void RmsNormForward(const RmsNormForwardArgs& args) override {
@@ -111,16 +120,15 @@ class CpuOps final : public Ops {
       CRIA_CHECK_GE(args.key_cache.num_elements(), elements);
       CRIA_CHECK_GE(args.value_cache.num_elements(), elements);
     } else {
-      CRIA_CHECK_EQ(args.keys, 0);
-      CRIA_CHECK_EQ(args.k.dim(1), args.kv_heads * args.head_dim);
-      CRIA_CHECK_EQ(args.v.dim(1), args.kv_heads * args.head_dim);
+      CheckKeys(args, args.k);
+      CheckKeys(args, args.v);
     }
     const int64_t size = AttentionForwardScratch(args);
     float* scratch = Floats(&attention_, size * NumThreads());
     const int64_t items = args.batch * args.heads * CountBlocks(args.time, kAttentionChunk);
     // Multiply-adds that one thread does in less time than two take to meet.
     constexpr int64_t kSmallWork = int64_t{1} << 17;
-    const int64_t keys = std::max(args.time, args.keys);
+    const int64_t keys = args.keys > 0 ? args.keys : args.time;
     if (2 * args.batch * args.heads * args.time * keys * args.head_dim <= kSmallWork) {
       kernels_.AttentionForward({args, scratch}, 0, items);
       return;
@@ -147,6 +155,12 @@ class CpuOps final : public Ops {
 
   void AttentionBackward(const AttentionBackwardArgs& args) override {
     CheckAttention(args.forward);
+    for (const Tensor* x : {&args.forward.k, &args.forward.v, &args.dk, &args.dv}) {
+      CheckKeys(args.forward, *x);
+    }
+    CRIA_CHECK(
+        !args.accumulate || (args.dk.dtype() == DType::kF32 && args.dv.dtype() == DType::kF32),
+        "accumulate into ", args.dk.ToString(), ", ", args.dv.ToString());
     const int64_t size = AttentionBackwardScratch(args.forward);
     float* scratch = Floats(&attention_, size * NumThreads());
     ParallelFor(args.forward.batch * args.forward.kv_heads, [&](int64_t item) {
@@ -165,21 +179,60 @@ class CpuOps final : public Ops {
   }
 
   void EmbeddingForward(const EmbeddingForwardArgs& args) override {
-    CheckTokens(args.tokens, args.table.dim(0));
+    CRIA_CHECK(args.tokens.dim(0) == args.out.dim(0) && args.table.dim(1) == args.out.dim(1),
+               "rows of ", args.table.ToString(), " to ", args.out.ToString());
     RunBlocks(kernels_.EmbeddingForward, args, args.out.dim(0), kRowsPerBlock);
   }
 
-  void EmbeddingBackward(const EmbeddingBackwardArgs& args) override {
-    CheckTokens(args.tokens, args.dtable.dim(0));
+  bool EmbeddingBackward(const EmbeddingBackwardArgs& args) override {
+    CRIA_CHECK(args.tokens.dim(0) == args.dout.dim(0) && args.dtable.dim(1) == args.dout.dim(1),
+               "rows of ", args.dtable.ToString(), " get ", args.dout.ToString());
+    CheckFixed(args.log2_scale);
     constexpr int64_t kColumnsPerItem = 64;
-    RunBlocks(kernels_.EmbeddingBackward, args, args.dout.dim(1), kColumnsPerItem);
+    std::atomic<bool> all_fit = true;
+    RunBlocks(kernels_.EmbeddingBackward, EmbeddingBackwardKernelArgs{args, &all_fit},
+              args.dout.dim(1), kColumnsPerItem);
+    return all_fit;
+  }
+
+  void Add(const AddArgs& args) override {
+    CheckSameShape(args.a, args.b);
+    CheckSameShape(args.a, args.out);
+    RunBlocks(kernels_.Add, args, args.a.dim(0), kRowsPerBlock);
+  }
+
+  bool AddFixed(const AddFixedArgs& args) override {
+    CheckSameShape(args.from, args.to);
+    CheckFixed(args.log2_scale);
+    std::atomic<bool> all_fit = true;
+    RunBlocks(kernels_.AddFixed, AddFixedKernelArgs{args, &all_fit}, args.from.dim(0),
+              kRowsPerBlock);
+    return all_fit;
+  }
+
+  void FixedToFloat(const FixedToFloatArgs& args) override {
+    CheckSameShape(args.from, args.to);
+    CheckFixed(args.log2_scale);
+    RunBlocks(kernels_.FixedToFloat, args, args.from.dim(0), kRowsPerBlock);
   }
 
   void CrossEntropy(const CrossEntropyArgs& args) override {
     for (int64_t row = 0; row < args.targets.dim(0); ++row) {
       CRIA_CHECK_LT(args.targets.i32()[row], args.logits.dim(1));
     }
-    RunBlocks(kernels_.CrossEntropy, args, args.logits.dim(0), 8);
+    RunBlocks(kernels_.CrossEntropy, args, args.logits.dim(0), kLogitRows);
+  }
+
+  void LogitStats(const LogitStatsArgs& args) override {
+    CRIA_CHECK(args.logits.contiguous(), args.logits.ToString(), " is strided");
+    RunBlocks(kernels_.LogitStats, args, args.logits.dim(0), kLogitRows);
+  }
+
+  void LogitGradient(const LogitGradientArgs& args) override {
+    CheckSameShape(args.logits, args.dlogits);
+    CRIA_CHECK(args.logits.contiguous() && args.dlogits.contiguous(), args.logits.ToString(),
+               " or the gradient is strided");
+    RunBlocks(kernels_.LogitGradient, args, args.logits.dim(0), kLogitRows);
   }
 
   void AdamW(const AdamWArgs& args) override {
@@ -240,11 +293,32 @@ class CpuOps final : public Ops {
     CRIA_CHECK_EQ(args.heads % args.kv_heads, 0);
   }
 
-  static void CheckTokens(const Tensor& tokens, int64_t vocab) {
-    for (int64_t row = 0; row < tokens.dim(0); ++row) {
-      const int64_t token = tokens.i32()[row];
-      CRIA_CHECK(token >= 0 && token < vocab, "token ", token, " of a vocabulary of ", vocab);
-    }
+  // k or v, or one of their gradients.
+  static void CheckKeys(const AttentionForwardArgs& args, const Tensor& x) {
+    const int64_t keys = args.keys > 0 ? args.keys : args.time;
+    CRIA_CHECK(x.dim(0) == args.batch * keys && x.dim(1) == args.kv_heads * args.head_dim,
+               x.ToString(), " for ", keys, " keys of ", args.batch, " sequences");
+    CRIA_CHECK(args.first_query >= 0 && args.first_query + args.time <= keys, args.time,
+               " queries from ", args.first_query, " on of ", keys, " keys");
+  }
+
+  static void CheckSameShape(const Tensor& a, const Tensor& b) {
+    CRIA_CHECK(a.dim(0) == b.dim(0) && a.dim(1) == b.dim(1), a.ToString(), " against ",
+               b.ToString());
+  }
+
+  static void CheckFixed(int log2_scale) {
+    CRIA_CHECK(-126 <= log2_scale && log2_scale <= 126, "scale 2^", log2_scale);
+  }
+
+  static ElementType TypeToQuantize(const Tensor& x) {
+    return x.dtype() == DType::kBF16 ? ElementType::kBF16 : ElementType::kF32;
+  }
+  static QuantizeInput ToQuantize(const Tensor& x) {
+    return {x.data(), TypeToQuantize(x), x.dim(0), x.dim(1), x.stride(0)};
+  }
+  static void CheckGroups(const Tensor& amax, ScaleUnit unit, const Tensor& x) {
+    CRIA_CHECK_EQ(amax.num_elements(), NumScales(unit, x.dim(0), x.dim(1)));
   }
 
   const KernelTable& kernels_ = Kernels();

@@ -46,13 +46,23 @@ void ScaleAll(float* x, float scale, int64_t n) {
       [&](int64_t i, int64_t k) { StorePartial(x + i, LoadPartial(x + i, k) * scale, k); });
 }
 
-// to = scale * softmax(x), rounded to bf16.
-void ScaledSoftmax(const float* x, float lse, float scale, BF16* to, int64_t n) {
+// to = scale * softmax(x); `to` may be x.
+template <typename T>
+void ScaledSoftmax(const float* x, float lse, float scale, T* to, int64_t n) {
   ForVectors(
       n, [&](int64_t i) { Store(to + i, Exp(Load(x + i) - lse) * scale); },
       [&](int64_t i, int64_t k) {
         StorePartial(to + i, Exp(LoadPartial(x + i, k) - lse) * scale, k);
       });
+}
+
+// d/dlogit_i = p_i (1 + 2 z lse) - [i = target], times grad_scale: the factor of p_i, and the
+// target's derivative.
+float ProbabilityFactor(float grad_scale, float z_loss, float lse) {
+  return grad_scale * (1.0f + 2.0f * z_loss * lse);
+}
+float TargetGradient(float p_factor, float at_target, float lse, float grad_scale) {
+  return p_factor * std::exp(at_target - lse) - grad_scale;
 }
 
 }  // namespace
@@ -80,9 +90,8 @@ void CrossEntropy(const CrossEntropyArgs& args, int64_t begin, int64_t end) {
     const float lse = max + std::log(sum);
     args.losses.f32()[row] = lse - at_target;
     if (!has_gradient) continue;
-    // d/dlogit_i = p_i (1 + 2 z lse) - [i = target].
-    const float p_scale = args.grad_scale * (1.0f + 2.0f * args.z_loss * lse);
-    const float d_target = p_scale * std::exp(at_target - lse) - args.grad_scale;
+    const float p_scale = ProbabilityFactor(args.grad_scale, args.z_loss, lse);
+    const float d_target = TargetGradient(p_scale, at_target, lse, args.grad_scale);
     if (is_f32) {
       ScaleAll(terms, p_scale / sum, vocab);
       terms[target] = d_target;
@@ -92,6 +101,40 @@ void CrossEntropy(const CrossEntropyArgs& args, int64_t begin, int64_t end) {
       StoreOne(dlogits + target, d_target);
     }
   }
+}
+
+void LogitStats(const LogitStatsArgs& args, int64_t begin, int64_t end) {
+  const int64_t vocab = args.logits.dim(1);
+  for (int64_t row = begin; row < end; ++row) {
+    const float* logits = args.logits.f32() + row * vocab;
+    const int64_t target = args.targets.i32()[row] - args.first_class;
+    const float max = RowMax(logits, vocab);
+    args.max.f32()[row] = max;
+    args.sum.f32()[row] = SumExp(logits, max, nullptr, vocab);
+    args.target_logit.f32()[row] = target >= 0 && target < vocab ? logits[target] : 0.0f;
+  }
+}
+
+void LogitGradient(const LogitGradientArgs& args, int64_t begin, int64_t end) {
+  const int64_t vocab = args.logits.dim(1);
+  WithType(args.dlogits, [&](auto* all) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* logits = args.logits.f32() + row * vocab;
+      auto* dlogits = all + row * vocab;
+      if (args.targets.i32()[row] < 0) {
+        for (int64_t i = 0; i < vocab; ++i) StoreOne(dlogits + i, 0.0f);
+        continue;
+      }
+      const float lse = args.lse.f32()[row];
+      const float p_scale = ProbabilityFactor(args.grad_scale, args.z_loss, lse);
+      const int64_t target = args.targets.i32()[row] - args.first_class;
+      const bool here = target >= 0 && target < vocab;
+      const float d_target =
+          here ? TargetGradient(p_scale, logits[target], lse, args.grad_scale) : 0.0f;
+      ScaledSoftmax(logits, lse, p_scale, dlogits, vocab);
+      if (here) StoreOne(dlogits + target, d_target);
+    }
+  });
 }
 
 }  // namespace cria::model::cpu::CRIA_ISA

@@ -116,7 +116,9 @@ class Gemm::Impl {
                args.transpose_b ? "^T" : "", " -> ", args.c.ToString());
     CRIA_CHECK(!args.accumulate || args.c.dtype() == DType::kF32, "accumulate into ",
                args.c.ToString());
+    CRIA_CHECK(!args.keep_b || args.b_is_weight, "only weights are kept");
     if (m == 0 || n == 0) return;
+    if (args.chain) return RunChain(args);
     if (IsForwardOfWeight(args)) return panels_.Run({.a = args.a, .w = args.b, .c = args.c});
     const OneThreadForOneDnn one_thread;
     ResizeThreads();
@@ -149,6 +151,18 @@ class Gemm::Impl {
   }
 
  private:
+  void RunChain(const MatmulArgs& args) {
+    CRIA_CHECK(args.a.dtype() == DType::kF32 && args.b.dtype() == DType::kF32, "a chain of ",
+               args.a.ToString(), " x ", args.b.ToString());
+    panels_.Run({.a = args.a,
+                 .w = args.b,
+                 .c = args.c,
+                 .transpose_a = args.transpose_a,
+                 .transpose_w = !args.transpose_b,
+                 .accumulate = args.accumulate,
+                 .scale = args.scale});
+  }
+
   // The products that decoding repeats row by row, and must find the same bits for.
   bool IsForwardOfWeight(const MatmulArgs& args) const {
     if (!args.b_is_weight || !args.transpose_b || args.transpose_a) return false;
@@ -240,7 +254,7 @@ class Gemm::Impl {
   // The product by matmul primitives; false when the library lacks one of those needed.
   bool RunPrimitives(const MatmulArgs& args, int64_t k) {
     // Weights are packed when a whole row of tiles shares them.
-    const bool packed_b = args.b_is_weight && tiles_[0].columns == args.c.dim(1);
+    const bool packed_b = args.keep_b && tiles_[0].columns == args.c.dim(1);
     const bool direct = args.scale == 1;
     const auto key_of = [&](const Tile& tile) {
       return Key{.m = tile.rows,

@@ -12,7 +12,8 @@
 //                no kernel for (bf16 on a CPU without it) takes the other path.
 //
 // The forward product of a weight (a w^T) goes to PanelGemm instead, whose bits don't depend on the
-// number of rows: in fp32 always, in bf16 where kSgemm would widen.
+// number of rows: in fp32 always, in bf16 where kSgemm would widen. So does every product that is
+// asked for as a chain.
 //
 // Single-threaded object; threads inside.
 
@@ -34,7 +35,7 @@ class Gemm {
 
   void Run(const MatmulArgs& args);
   void RunPacked(const MatmulPackedArgs& args);
-  // Operands marked b_is_weight may have changed.
+  // Operands marked keep_b may have changed.
   void WeightsChanged();
 
   // Scratch held, in bytes: grows to the largest product seen, then stays.

@@ -8,6 +8,7 @@
 #ifndef CRIA_MODEL_CPU_KERNELS_H_
 #define CRIA_MODEL_CPU_KERNELS_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "model/ops.h"
@@ -51,12 +52,15 @@ struct ScaledAddKernelArgs {
 };
 
 // Items: panels of kPanelColumns columns of c, for all rows of a. c = a w^T, with w row-major
-// (`packed` undefined) or packed. At most kPanelBlockRows rows.
+// (`packed` undefined) or packed. At most kPanelBlockRows rows. See PanelGemmArgs.
 struct PanelMatmulKernelArgs {
-  Tensor a;        // [M,K] fp32 or bf16
-  Tensor w;        // [N,K] fp32 or bf16, or undefined
-  Tensor packed;   // PackedElements, or undefined
-  Tensor c;        // [M,N] fp32 or bf16
+  Tensor a;       // [M,K] fp32 or bf16, or [K,M] fp32
+  Tensor w;       // [N,K] fp32 or bf16, or [K,N] fp32, or undefined
+  Tensor packed;  // PackedElements, or undefined: then nothing is transposed, scaled or added to
+  Tensor c;       // [M,N] fp32 or bf16
+  bool transpose_a = false, transpose_w = false;
+  bool accumulate = false;
+  float scale = 1;
   float* scratch;  // of the calling thread, PanelScratch floats
 };
 
@@ -67,6 +71,17 @@ struct PackPanelsKernelArgs {
   int64_t first_row;
 };
 
+// Items: columns. `all_fit` becomes false where a number does not fit fixed point.
+struct EmbeddingBackwardKernelArgs {
+  const EmbeddingBackwardArgs& op;
+  std::atomic<bool>* all_fit;
+};
+// Items: rows.
+struct AddFixedKernelArgs {
+  const AddFixedArgs& op;
+  std::atomic<bool>* all_fit;
+};
+
 // Items: blocks of kElementsPerBlock; block i's sum goes to partial[i].
 struct SumOfSquaresKernelArgs {
   const float* x;
@@ -74,24 +89,29 @@ struct SumOfSquaresKernelArgs {
   double* partial;
 };
 
-#define CRIA_CPU_KERNELS(X)                                  \
-  X(RmsNormForward, RmsNormForwardArgs) /* rows */           \
-  X(RmsNormBackward, RmsNormBackwardKernelArgs)              \
-  X(Rope, RopeArgs) /* rows */                               \
-  X(AttentionForward, AttentionForwardKernelArgs)            \
-  X(StoreKeyValues, StoreKeyValuesArgs) /* rows */           \
-  X(AttentionBackward, AttentionBackwardKernelArgs)          \
-  X(SwigluForward, SwigluForwardArgs)         /* rows */     \
-  X(SwigluBackward, SwigluBackwardArgs)       /* rows */     \
-  X(EmbeddingForward, EmbeddingForwardArgs)   /* rows */     \
-  X(EmbeddingBackward, EmbeddingBackwardArgs) /* columns */  \
-  X(CrossEntropy, CrossEntropyArgs)           /* rows */     \
-  X(AdamW, AdamWArgs)                         /* elements */ \
-  X(Copy, CopyKernelArgs)                     /* rows */     \
-  X(ScaledAdd, ScaledAddKernelArgs)           /* rows */     \
-  X(SumOfSquares, SumOfSquaresKernelArgs)                    \
-  X(PanelMatmul, PanelMatmulKernelArgs)                      \
-  X(PackPanels, PackPanelsKernelArgs)                        \
+#define CRIA_CPU_KERNELS(X)                            \
+  X(RmsNormForward, RmsNormForwardArgs) /* rows */     \
+  X(RmsNormBackward, RmsNormBackwardKernelArgs)        \
+  X(Rope, RopeArgs) /* rows */                         \
+  X(AttentionForward, AttentionForwardKernelArgs)      \
+  X(StoreKeyValues, StoreKeyValuesArgs) /* rows */     \
+  X(AttentionBackward, AttentionBackwardKernelArgs)    \
+  X(SwigluForward, SwigluForwardArgs)       /* rows */ \
+  X(SwigluBackward, SwigluBackwardArgs)     /* rows */ \
+  X(EmbeddingForward, EmbeddingForwardArgs) /* rows */ \
+  X(EmbeddingBackward, EmbeddingBackwardKernelArgs)    \
+  X(Add, AddArgs) /* rows */                           \
+  X(AddFixed, AddFixedKernelArgs)                      \
+  X(FixedToFloat, FixedToFloatArgs)   /* rows */       \
+  X(CrossEntropy, CrossEntropyArgs)   /* rows */       \
+  X(LogitStats, LogitStatsArgs)       /* rows */       \
+  X(LogitGradient, LogitGradientArgs) /* rows */       \
+  X(AdamW, AdamWArgs)                 /* elements */   \
+  X(Copy, CopyKernelArgs)             /* rows */       \
+  X(ScaledAdd, ScaledAddKernelArgs)   /* rows */       \
+  X(SumOfSquares, SumOfSquaresKernelArgs)              \
+  X(PanelMatmul, PanelMatmulKernelArgs)                \
+  X(PackPanels, PackPanelsKernelArgs)                  \
   X(PackedEmbedding, PackedEmbeddingArgs) /* rows */
 
 struct KernelTable {

@@ -21,10 +21,13 @@ int64_t TileRows(int64_t rows) { return CeilDiv(rows, CeilDiv(rows, kPanelBlockR
 }  // namespace
 
 void PanelGemm::Run(const PanelGemmArgs& args) {
-  const int64_t m = args.a.dim(0), n = args.c.dim(1), k = args.a.dim(1);
-  CRIA_CHECK_EQ(args.c.dim(0), m);
+  const int64_t m = args.c.dim(0), n = args.c.dim(1), k = args.a.dim(args.transpose_a ? 0 : 1);
+  CRIA_CHECK_EQ(args.a.dim(args.transpose_a ? 1 : 0), m);
   CRIA_CHECK(args.w.defined() != args.packed.defined(), "a weight row-major or packed");
-  if (args.w.defined()) CRIA_CHECK(args.w.dim(0) == n && args.w.dim(1) == k, args.w.ToString());
+  if (args.w.defined()) {
+    const int rows = args.transpose_w ? 1 : 0;
+    CRIA_CHECK(args.w.dim(rows) == n && args.w.dim(1 - rows) == k, args.w.ToString());
+  }
   if (m == 0 || n == 0) return;
   const int64_t panels = CeilDiv(n, kPanelColumns);
   const int64_t tile_rows = TileRows(m);
@@ -44,12 +47,17 @@ void PanelGemm::Run(const PanelGemmArgs& args) {
     const int64_t row = tile / column_tiles * tile_rows;
     const int64_t last = std::min(m, row + tile_rows);
     const int64_t part = tile % column_tiles;
-    Kernels().PanelMatmul({.a = args.a.Rows(row, last),
-                           .w = args.w,
-                           .packed = args.packed,
-                           .c = args.c.Rows(row, last),
-                           .scratch = scratch.data()},
-                          panels * part / column_tiles, panels * (part + 1) / column_tiles);
+    Kernels().PanelMatmul(
+        {.a = args.transpose_a ? args.a.Columns(row, last) : args.a.Rows(row, last),
+         .w = args.w,
+         .packed = args.packed,
+         .c = args.c.Rows(row, last),
+         .transpose_a = args.transpose_a,
+         .transpose_w = args.transpose_w,
+         .accumulate = args.accumulate,
+         .scale = args.scale,
+         .scratch = scratch.data()},
+        panels * part / column_tiles, panels * (part + 1) / column_tiles);
   });
 }
 

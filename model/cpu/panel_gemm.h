@@ -4,6 +4,8 @@
 //   PanelGemm gemm;
 //   gemm.Run({.a = x, .w = weight, .c = y});         // w row-major
 //   gemm.Run({.a = x, .packed = packed, .c = y});    // w packed by PackPanels
+//   gemm.Run({.a = dy, .w = x, .c = dw, .transpose_a = true, .transpose_w = true,
+//             .accumulate = true});                  // dw += dy^T x
 //
 // Single-threaded object; threads inside. How the work is cut may follow the number of threads: no
 // result does.
@@ -19,10 +21,13 @@
 namespace cria::model::cpu {
 
 struct PanelGemmArgs {
-  Tensor a = {};       // [M,K] fp32 or bf16
-  Tensor w = {};       // [N,K] fp32 or bf16; undefined when packed is given
+  Tensor a = {};  // [M,K] fp32 or bf16, or [K,M] fp32 when transpose_a
+  Tensor w = {};  // [N,K] fp32 or bf16, or [K,N] fp32 when transpose_w; undefined when packed is
   Tensor packed = {};  // a packed weight
   Tensor c = {};       // [M,N] fp32 or bf16
+  bool transpose_a = false, transpose_w = false;
+  bool accumulate = false;  // c += instead of c =, of the finished chain
+  float scale = 1;          // of the chain
 };
 
 class PanelGemm {

@@ -77,6 +77,17 @@ void TransposePanel(const T* w, int64_t stride, int64_t columns, int64_t depth, 
   }
 }
 
+// to[k][16] = w[k][0..columns), zeros to the right.
+void CopyPanel(const float* w, int64_t stride, int64_t columns, int64_t depth, float* to) {
+  for (int64_t k = 0; k < depth; ++k, w += stride, to += kPanelColumns) {
+    if (columns == kPanelColumns) {
+      std::memcpy(to, w, kPanelColumns * sizeof(float));
+    } else {
+      for (int64_t j = 0; j < kPanelColumns; ++j) to[j] = j < columns ? w[j] : 0.0f;
+    }
+  }
+}
+
 // Two rows of a packed bf16 panel from one row of words.
 void WidenPanel(const uint32_t* words, int64_t depth, float* to) {
   for (int64_t k = 0; k < depth; k += 2) {
@@ -120,14 +131,14 @@ void InterleaveRows(const T* a, int64_t stride, int64_t rows, int64_t depth, flo
 template <int kRows, int kPanels>
 [[gnu::always_inline]] inline void RegisterTile(const float* a, const float* b,
                                                 int64_t panel_stride, int64_t depth, float* c,
-                                                int64_t c_stride, bool accumulate) {
+                                                int64_t c_stride, bool continues, bool adds) {
   constexpr int kVectors = kPanels * kVectorsPerPanel;
   Vec sums[kRows][kVectors];
 #pragma GCC unroll 12
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) {
-      sums[i][j] = accumulate ? Load(c + i * c_stride + j * kLanes) : Vec{};
+      sums[i][j] = continues ? Load(c + i * c_stride + j * kLanes) : Vec{};
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
@@ -147,7 +158,10 @@ template <int kRows, int kPanels>
 #pragma GCC unroll 12
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) Store(c + i * c_stride + j * kLanes, sums[i][j]);
+    for (int j = 0; j < kVectors; ++j) {
+      float* to = c + i * c_stride + j * kLanes;
+      Store(to, adds ? Load(to) + sums[i][j] : sums[i][j]);
+    }
   }
 }
 
@@ -159,7 +173,8 @@ struct BlockArgs {
   int64_t depth = 0;
   float* c = nullptr;
   int64_t c_stride = 0;
-  bool accumulate = false;
+  bool continues = false;  // the chain that c holds so far
+  bool adds = false;       // a whole chain to c
 };
 
 // The last group, of fewer rows: found at compile time by counting down.
@@ -168,7 +183,8 @@ void LastRows(const BlockArgs& args, int64_t first, int64_t rows) {
   if constexpr (kRows > 0) {
     if (rows != kRows) return LastRows<kRows - 1, kPanels>(args, first, rows);
     RegisterTile<kRows, kPanels>(args.a + first * args.depth, args.b, args.panel_stride, args.depth,
-                                 args.c + first * args.c_stride, args.c_stride, args.accumulate);
+                                 args.c + first * args.c_stride, args.c_stride, args.continues,
+                                 args.adds);
   }
 }
 
@@ -178,7 +194,7 @@ void BlockTimesPanels(const BlockArgs& args) {
   for (; row + kRegisterRows <= args.rows; row += kRegisterRows) {
     RegisterTile<kRegisterRows, kPanels>(args.a + row * args.depth, args.b, args.panel_stride,
                                          args.depth, args.c + row * args.c_stride, args.c_stride,
-                                         args.accumulate);
+                                         args.continues, args.adds);
   }
   LastRows<kRegisterRows - 1, kPanels>(args, row, args.rows - row);
 }
@@ -187,10 +203,16 @@ void BlockTimesPanels(const BlockArgs& args) {
 class Blocked {
  public:
   explicit Blocked(const PanelMatmulKernelArgs& args)
-      : args_(args), rows_(args.a.dim(0)), depth_(args.a.dim(1)), columns_(args.c.dim(1)) {
+      : args_(args),
+        rows_(args.c.dim(0)),
+        depth_(args.a.dim(args.transpose_a ? 0 : 1)),
+        columns_(args.c.dim(1)) {
     // Equal parts of K, even for the pairs of bf16.
     const int64_t parts = std::max<int64_t>((depth_ + kPanelDepth - 1) / kPanelDepth, 1);
-    depth_step_ = ((depth_ + parts - 1) / parts + 1) / 2 * 2;
+    depth_step_ = std::max<int64_t>(((depth_ + parts - 1) / parts + 1) / 2 * 2, 2);
+    // Chains are computed in place where nothing is done to them at their end but one addition.
+    direct_ = args.c.dtype() == DType::kF32 && args.scale == 1 &&
+              (!args.accumulate || depth_ <= depth_step_);
     a_ = args.scratch;
     b_ = a_ + rows_ * kPanelDepth;
     edge_ = b_ + kRegisterPanels * kPanelDepth * kPanelColumns;
@@ -198,16 +220,14 @@ class Blocked {
   }
 
   void Run(int64_t begin, int64_t end) {
-    // Sums that wait in scratch, of a bf16 c, are of a chunk of columns.
-    const int64_t step = direct() ? end - begin : kPanelsPerChunk;
+    // Sums that wait in scratch are of a chunk of columns.
+    const int64_t step = direct_ ? end - begin : kPanelsPerChunk;
     for (int64_t panel = begin; panel < end; panel += step) {
       Chunk(panel, std::min(end, panel + step));
     }
   }
 
  private:
-  bool direct() const { return args_.c.dtype() == DType::kF32; }
-
   void Chunk(int64_t begin, int64_t end) {
     for (int64_t k = 0; k < depth_ || k == 0; k += depth_step_) {
       const int64_t depth = std::min(depth_step_, depth_ - k);
@@ -222,10 +242,11 @@ class Blocked {
       }
     }
     if (columns_ < end * kPanelColumns) CopyEdge(end - 1);
-    if (!direct()) Convert(begin, end);
+    if (!direct_) Convert(begin, end);
   }
 
   void PackA(int64_t k, int64_t depth) {
+    if (args_.transpose_a) return PackTransposedA(k, depth);
     WithType(args_.a, [&](auto* a) {
       for (int64_t row = 0; row < rows_; row += kRegisterRows) {
         InterleaveRows(a + row * args_.a.stride(0) + k, args_.a.stride(0),
@@ -234,8 +255,25 @@ class Blocked {
     });
   }
 
+  // Rows lie side by side already.
+  void PackTransposedA(int64_t first, int64_t depth) {
+    const int64_t full = rows_ / kRegisterRows * kRegisterRows, rest = rows_ - full;
+    for (int64_t k = 0; k < depth; ++k) {
+      const float* from = args_.a.f32() + (first + k) * args_.a.stride(0);
+      for (int64_t row = 0; row < full; row += kRegisterRows) {
+        std::memcpy(a_ + row * depth + k * kRegisterRows, from + row,
+                    kRegisterRows * sizeof(float));
+      }
+      for (int64_t i = 0; i < rest; ++i) a_[full * depth + k * rest + i] = from[full + i];
+    }
+  }
+
   void Panels(int64_t chunk, int64_t panel, int64_t panels, int64_t k, int64_t depth, bool edge) {
-    BlockArgs block = {.a = a_, .rows = rows_, .depth = depth, .accumulate = k > 0};
+    BlockArgs block = {.a = a_,
+                       .rows = rows_,
+                       .depth = depth,
+                       .continues = k > 0,
+                       .adds = args_.accumulate && direct_ && !edge};
     if (args_.packed.defined() && args_.packed.dtype() == DType::kF32) {
       block.b = PackedF32(args_.packed, panel, depth_) + k * kPanelColumns;
       block.panel_stride = depth_ * kPanelColumns;
@@ -247,7 +285,7 @@ class Blocked {
     if (edge) {
       block.c = edge_;
       block.c_stride = kPanelColumns;
-    } else if (direct()) {
+    } else if (direct_) {
       block.c = args_.c.f32() + panel * kPanelColumns;
       block.c_stride = args_.c.stride(0);
     } else {
@@ -269,18 +307,24 @@ class Blocked {
       return;
     }
     const int64_t column = panel * kPanelColumns;
-    WithType(args_.w, [&](auto* w) {
-      TransposePanel(w + column * args_.w.stride(0) + k, args_.w.stride(0),
-                     std::min(kPanelColumns, columns_ - column), depth, to);
-    });
+    const int64_t columns = std::min(kPanelColumns, columns_ - column);
+    const int64_t stride = args_.w.stride(0);
+    if (args_.transpose_w) {
+      CopyPanel(args_.w.f32() + k * stride + column, stride, columns, depth, to);
+      return;
+    }
+    WithType(args_.w,
+             [&](auto* w) { TransposePanel(w + column * stride + k, stride, columns, depth, to); });
   }
 
   void CopyEdge(int64_t panel) {
     const int64_t column = panel * kPanelColumns;
     WithType(args_.c, [&](auto* c) {
       for (int64_t row = 0; row < rows_; ++row) {
+        auto* to = c + row * args_.c.stride(0);
         for (int64_t j = column; j < columns_; ++j) {
-          StoreOne(c + row * args_.c.stride(0) + j, edge_[row * kPanelColumns + j - column]);
+          const float product = args_.scale * edge_[row * kPanelColumns + j - column];
+          StoreOne(to + j, args_.accumulate ? LoadOne(to + j) + product : product);
         }
       }
     });
@@ -289,18 +333,22 @@ class Blocked {
   void Convert(int64_t begin, int64_t end) {
     const int64_t first = begin * kPanelColumns;
     const int64_t full = std::min(end, columns_ / kPanelColumns) * kPanelColumns - first;
-    auto* c = args_.c.bf16();
-    for (int64_t row = 0; row < rows_; ++row) {
-      const float* from = c_ + row * kPanelsPerChunk * kPanelColumns;
-      for (int64_t j = 0; j < full; j += kLanes) {
-        Store(c + row * args_.c.stride(0) + first + j, Load(from + j));
+    WithType(args_.c, [&](auto* c) {
+      for (int64_t row = 0; row < rows_; ++row) {
+        const float* from = c_ + row * kPanelsPerChunk * kPanelColumns;
+        auto* to = c + row * args_.c.stride(0) + first;
+        for (int64_t j = 0; j < full; j += kLanes) {
+          const Vec product = Load(from + j) * args_.scale;
+          Store(to + j, args_.accumulate ? Load(to + j) + product : product);
+        }
       }
-    }
+    });
   }
 
   const PanelMatmulKernelArgs& args_;
   const int64_t rows_, depth_, columns_;
   int64_t depth_step_;
+  bool direct_;
   float *a_, *b_, *edge_, *c_;
 };
 
@@ -399,7 +447,7 @@ void StreamRows(const PanelMatmulKernelArgs& args, const float* a, int64_t a_str
 }  // namespace
 
 void PanelMatmul(const PanelMatmulKernelArgs& args, int64_t begin, int64_t end) {
-  const int64_t rows = args.a.dim(0), depth = args.a.dim(1);
+  const int64_t rows = args.c.dim(0), depth = args.a.dim(1);
   if (!args.packed.defined() || rows > kPanelFewRows) return Blocked(args).Run(begin, end);
   if (args.a.dtype() == DType::kF32 && args.packed.dtype() == DType::kF32) {
     return StreamRows<kPanelFewRows>(args, args.a.f32(), args.a.stride(0), begin, end);

@@ -49,16 +49,21 @@ struct Rectangle {
 class Quantizer {
  public:
   Quantizer(const Kernels& kernels, const QuantizeSpec& spec, const QuantizeInput& in,
-            const QuantizeOutput& out, const QuantizeOptions& options)
+            const QuantizeOutput& out, const QuantizeOptions& options, float* group_amax = nullptr)
       : in_(in),
         out_(out),
         options_(options),
+        group_amax_(group_amax),
         format_(spec.format),
         grid_(GridOf(spec.format)),
         in_type_(static_cast<int>(in.type)),
         out_type_(out.type == ElementType::kF32 ? kToF32 : kToBF16),
         kernels_(kernels) {}
 
+  // Any unit.
+  QuantizeResult Run(ScaleUnit unit);
+
+ private:
   QuantizeResult Tensor();
   void Rows();
   void Columns();
@@ -66,8 +71,6 @@ class Quantizer {
   void Blocks(int64_t cols_per_scale);
 
   float amax() const { return amax_.value(); }
-
- private:
   Source In(const Rectangle& r) const {
     const int64_t bytes = in_.type == ElementType::kF32 ? 4 : 2;
     return {static_cast<const std::byte*>(in_.data) + (r.row * in_.row_stride + r.col) * bytes,
@@ -78,6 +81,16 @@ class Quantizer {
     kernels_.amax[in_type_](In(r), &bits);
     return bits;
   }
+  // The amax of group `index`, of which `bits` was found here (nothing where it is given); reports
+  // it.
+  float GroupsAmax(int64_t index, uint32_t bits) {
+    if (options_.amax != nullptr) bits = std::bit_cast<uint32_t>(options_.amax[index]);
+    amax_.Raise(bits);
+    const float amax = std::bit_cast<float>(bits);
+    if (group_amax_ != nullptr) group_amax_[index] = amax;
+    return amax;
+  }
+  bool amax_is_given() const { return options_.amax != nullptr; }
   // Rounds a rectangle with kernels that take one scale and fold, or one for each column.
   void Round(const RoundFn (&round)[3], const Rectangle& r, const float* scales,
              const float* folds) const;
@@ -93,6 +106,7 @@ class Quantizer {
   const QuantizeInput in_;
   const QuantizeOutput out_;
   const QuantizeOptions options_;
+  float* const group_amax_;  // out, or null
   const Fp8Format format_;
   const Grid& grid_;
   const int in_type_;
@@ -132,12 +146,11 @@ void Quantizer::Round(const RoundFn (&round)[3], const Rectangle& r, const float
 }
 
 void Quantizer::Group(const Rectangle& r, int64_t scale_index) {
-  const uint32_t bits = AmaxBits(r);
-  const float scale = PowerOfTwoScale(format_, std::bit_cast<float>(bits));
+  const float amax = GroupsAmax(scale_index, amax_is_given() ? 0 : AmaxBits(r));
+  const float scale = PowerOfTwoScale(format_, amax);
   const float fold = InversePowerOfTwo(scale);
   Round(kernels_.round[in_type_], r, &scale, &fold);
   StoreScale(scale_index, fold);
-  amax_.Raise(bits);
 }
 
 QuantizeResult Quantizer::Tensor() {
@@ -145,8 +158,8 @@ QuantizeResult Quantizer::Tensor() {
   float scale = options_.fixed_scale;
   const bool is_fixed = scale != 0;
   if (!is_fixed) {
-    ForPieces([&](const Rectangle& r) { amax_.Raise(AmaxBits(r)); });
-    scale = CurrentScale(format_, amax());
+    if (!amax_is_given()) ForPieces([&](const Rectangle& r) { amax_.Raise(AmaxBits(r)); });
+    scale = CurrentScale(format_, GroupsAmax(0, std::bit_cast<uint32_t>(amax())));
   }
   ForPieces([&](const Rectangle& r) {
     if (is_fixed) amax_.Raise(AmaxBits(r));
@@ -192,18 +205,18 @@ void Quantizer::Blocks(int64_t cols_per_scale) {
     const Rectangle r = {row, col, std::min(kFp8BlockSize, in_.rows - row),
                          std::min(kStripColumns, in_.cols - col)};
     uint32_t amax_bits[kStripColumns] = {};
-    kernels_.column_amax[in_type_](In(r), amax_bits);
-    amax_.Raise(*std::max_element(amax_bits, amax_bits + r.cols));
+    if (!amax_is_given()) kernels_.column_amax[in_type_](In(r), amax_bits);
     float scales[kStripColumns];
     float folds[kStripColumns];
     for (int64_t begin = 0; begin < r.cols; begin += cols_per_scale) {
       const int64_t end = std::min(begin + cols_per_scale, r.cols);
-      const uint32_t bits = *std::max_element(amax_bits + begin, amax_bits + end);
-      const float scale = PowerOfTwoScale(format_, std::bit_cast<float>(bits));
+      const int64_t group = down * scales_across + (col + begin) / cols_per_scale;
+      const float amax = GroupsAmax(group, *std::max_element(amax_bits + begin, amax_bits + end));
+      const float scale = PowerOfTwoScale(format_, amax);
       std::fill(scales + begin, scales + end, scale);
       const float fold = InversePowerOfTwo(scale);
       std::fill(folds + begin, folds + end, fold);
-      StoreScale(down * scales_across + (col + begin) / cols_per_scale, fold);
+      StoreScale(group, fold);
     }
     Round(kernels_.round_columns[in_type_], r, scales, folds);
   });
@@ -219,17 +232,17 @@ void Quantizer::Columns() {
   folds.resize(amax_bits.size());
   // Threads have vectors of these names of their own: this one's must come in by pointer.
   uint32_t* const shared_bits = amax_bits.data();
-  ForPieces([&, shared_bits](const Rectangle& r) {
-    for (int64_t col = r.col; col < r.col + r.cols; col += kStripColumns) {
-      const int64_t cols = std::min(kStripColumns, r.col + r.cols - col);
-      uint32_t strip_bits[kStripColumns] = {};
-      kernels_.column_amax[in_type_](In({r.row, col, r.rows, cols}), strip_bits);
-      for (int64_t i = 0; i < cols; ++i) RaiseShared(&shared_bits[col + i], strip_bits[i]);
-    }
-  });
+  if (!amax_is_given())
+    ForPieces([&, shared_bits](const Rectangle& r) {
+      for (int64_t col = r.col; col < r.col + r.cols; col += kStripColumns) {
+        const int64_t cols = std::min(kStripColumns, r.col + r.cols - col);
+        uint32_t strip_bits[kStripColumns] = {};
+        kernels_.column_amax[in_type_](In({r.row, col, r.rows, cols}), strip_bits);
+        for (int64_t i = 0; i < cols; ++i) RaiseShared(&shared_bits[col + i], strip_bits[i]);
+      }
+    });
   for (int64_t c = 0; c < in_.cols; ++c) {
-    amax_.Raise(amax_bits[c]);
-    scales[c] = PowerOfTwoScale(format_, std::bit_cast<float>(amax_bits[c]));
+    scales[c] = PowerOfTwoScale(format_, GroupsAmax(c, amax_bits[c]));
     folds[c] = InversePowerOfTwo(scales[c]);
     StoreScale(c, folds[c]);
   }
@@ -238,6 +251,35 @@ void Quantizer::Columns() {
   ForPieces([&, shared_scales, shared_folds](const Rectangle& r) {
     Round(kernels_.round_columns[in_type_], r, shared_scales + r.col, shared_folds + r.col);
   });
+}
+
+QuantizeResult Quantizer::Run(ScaleUnit unit) {
+  if (unit == ScaleUnit::kTensor) return Tensor();
+  if (in_.rows == 0 || in_.cols == 0) {
+    // Columns of no rows and rows of no columns are groups all the same.
+    if (group_amax_ != nullptr) std::fill_n(group_amax_, NumScales(unit, in_.rows, in_.cols), 0.0f);
+    return {};
+  }
+  switch (unit) {
+    case ScaleUnit::kTensor:
+      break;
+    case ScaleUnit::kPerRow:
+      Rows();
+      break;
+    case ScaleUnit::kPerColumn:
+      Columns();
+      break;
+    case ScaleUnit::kRow1x128:
+      RowBlocks();
+      break;
+    case ScaleUnit::kCol128x1:
+      Blocks(1);
+      break;
+    case ScaleUnit::kBlock128x128:
+      Blocks(kFp8BlockSize);
+      break;
+  }
+  return {1, amax()};
 }
 
 // Rows that follow each other without a gap, as one long row.
@@ -287,33 +329,12 @@ QuantizeResult QuantizeWith(const Kernels& kernels, const QuantizeSpec& spec,
              options.fixed_scale);
   CRIA_CHECK(options.fixed_scale == 0 || spec.unit == ScaleUnit::kTensor,
              "only a tensor's scale can be fixed");
+  CRIA_CHECK(options.fixed_scale == 0 || options.amax == nullptr, "a scale and an amax");
   CRIA_CHECK(in.rows >= 0 && in.cols >= 0 && in.row_stride >= in.cols, in.rows, " x ", in.cols,
              ", stride ", in.row_stride);
   QuantizeInput matrix = in;
   if (spec.unit == ScaleUnit::kTensor) FlattenIfContiguous(&matrix, out, options);
-  Quantizer quantizer(kernels, spec, matrix, out, options);
-  if (spec.unit == ScaleUnit::kTensor) return quantizer.Tensor();
-  if (in.rows == 0 || in.cols == 0) return {};
-  switch (spec.unit) {
-    case ScaleUnit::kTensor:
-      break;
-    case ScaleUnit::kPerRow:
-      quantizer.Rows();
-      break;
-    case ScaleUnit::kPerColumn:
-      quantizer.Columns();
-      break;
-    case ScaleUnit::kRow1x128:
-      quantizer.RowBlocks();
-      break;
-    case ScaleUnit::kCol128x1:
-      quantizer.Blocks(1);
-      break;
-    case ScaleUnit::kBlock128x128:
-      quantizer.Blocks(kFp8BlockSize);
-      break;
-  }
-  return {1, quantizer.amax()};
+  return Quantizer(kernels, spec, matrix, out, options).Run(spec.unit);
 }
 
 }  // namespace fp8_internal
@@ -324,8 +345,13 @@ QuantizeResult Quantize(const QuantizeSpec& spec, const QuantizeInput& in,
 }
 
 float Amax(const QuantizeInput& in) {
-  fp8_internal::Quantizer quantizer(fp8_internal::KernelsFor(ActiveIsa()), {}, in, {}, {});
-  return quantizer.Tensor().amax;
+  float amax = 0;
+  GroupAmax(ScaleUnit::kTensor, in, &amax);
+  return amax;
+}
+
+void GroupAmax(ScaleUnit unit, const QuantizeInput& in, float* amax) {
+  fp8_internal::Quantizer(fp8_internal::KernelsFor(ActiveIsa()), {}, in, {}, {}, amax).Run(unit);
 }
 
 int64_t NumScales(ScaleUnit unit, int64_t rows, int64_t cols) {

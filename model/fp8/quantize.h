@@ -52,6 +52,10 @@ struct QuantizeOptions {
   // kTensor only: the scale to use (delayed scaling, or one from an amax reduced over ranks);
   // 0 computes it from this matrix. amax is reported either way.
   float fixed_scale = 0;
+  // The amax of each group, NumScales() of them in the order of dequant_scales, where the matrix is
+  // a part of one with larger groups; null: from this matrix. The largest is then the result's
+  // amax.
+  const float* amax = nullptr;
   // The 8-bit codes as well, for storage and for comparing with a GPU, row-major [rows, cols]
   // codes_row_stride apart. Slower.
   uint8_t* codes = nullptr;
@@ -71,6 +75,9 @@ QuantizeResult Quantize(const QuantizeSpec& spec, const QuantizeInput& in,
 
 // The largest |x|; NaN before infinity before finite numbers; 0 of an empty matrix.
 float Amax(const QuantizeInput& in);
+
+// The same of each group: amax[NumScales(unit, rows, cols)], in the order of dequant_scales.
+void GroupAmax(ScaleUnit unit, const QuantizeInput& in, float* amax);
 
 // The number of scales that a [rows, cols] matrix has.
 int64_t NumScales(ScaleUnit unit, int64_t rows, int64_t cols);

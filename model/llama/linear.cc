@@ -48,7 +48,12 @@ Tensor Linears::Quantize(const QuantizeSpec& spec, int64_t id, Operand operand, 
 
 void Linears::Forward(const LinearForwardArgs& args) {
   if (!recipe_) {
-    ops_->Matmul({.a = args.x, .b = args.w, .c = args.y, .transpose_b = true, .b_is_weight = true});
+    ops_->Matmul({.a = args.x,
+                  .b = args.w,
+                  .c = args.y,
+                  .transpose_b = true,
+                  .b_is_weight = true,
+                  .keep_b = keeps_weights_});
     return;
   }
   const GemmRecipe recipe = GemmRecipeOf(*recipe_, Gemm::kFprop);
@@ -60,7 +65,8 @@ void Linears::Forward(const LinearForwardArgs& args) {
 
 void Linears::BackwardInput(const LinearBackwardArgs& args) {
   if (!recipe_) {
-    ops_->Matmul({.a = args.dy, .b = args.w, .c = args.dx, .b_is_weight = true});
+    ops_->Matmul(
+        {.a = args.dy, .b = args.w, .c = args.dx, .b_is_weight = true, .keep_b = keeps_weights_});
     return;
   }
   const GemmRecipe recipe = GemmRecipeOf(*recipe_, Gemm::kDgrad);

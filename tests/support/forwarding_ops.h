@@ -35,6 +35,7 @@ class ForwardingOps : public model::Ops {
   model::Quantized Quantize(const model::QuantizeArgs& args) override {
     return ops_->Quantize(args);
   }
+  void Amax(const model::AmaxArgs& args) override { ops_->Amax(args); }
   void RmsNormForward(const model::RmsNormForwardArgs& args) override {
     ops_->RmsNormForward(args);
   }
@@ -61,10 +62,15 @@ class ForwardingOps : public model::Ops {
   void EmbeddingForward(const model::EmbeddingForwardArgs& args) override {
     ops_->EmbeddingForward(args);
   }
-  void EmbeddingBackward(const model::EmbeddingBackwardArgs& args) override {
-    ops_->EmbeddingBackward(args);
+  bool EmbeddingBackward(const model::EmbeddingBackwardArgs& args) override {
+    return ops_->EmbeddingBackward(args);
   }
   void CrossEntropy(const model::CrossEntropyArgs& args) override { ops_->CrossEntropy(args); }
+  void LogitStats(const model::LogitStatsArgs& args) override { ops_->LogitStats(args); }
+  void LogitGradient(const model::LogitGradientArgs& args) override { ops_->LogitGradient(args); }
+  void Add(const model::AddArgs& args) override { ops_->Add(args); }
+  bool AddFixed(const model::AddFixedArgs& args) override { return ops_->AddFixed(args); }
+  void FixedToFloat(const model::FixedToFloatArgs& args) override { ops_->FixedToFloat(args); }
   void AdamW(const model::AdamWArgs& args) override { ops_->AdamW(args); }
   double SumOfSquares(const model::Tensor& x) override { return ops_->SumOfSquares(x); }
   void Zero(const model::Tensor& x) override { ops_->Zero(x); }

@@ -36,10 +36,13 @@ std::string NameOf(const GemmShape& shape) {
                 shape.bf16_out ? "bf16" : "fp32");
 }
 
+constexpr const char* kUnits[] = {"tensor", "row", "column", "1x128", "128x1", "128x128"};
+
 // One product of queries and keys over the scores below the diagonal, for all heads.
 double AttentionProductFlops(const model::AttentionForwardArgs& args) {
+  const int64_t first = args.key_cache.defined() ? args.keys - args.time : args.first_query;
   return static_cast<double>(args.batch * args.heads * args.head_dim * args.time) *
-         static_cast<double>(args.time + 1);
+         static_cast<double>(2 * first + args.time + 1);
 }
 
 }  // namespace
@@ -91,12 +94,17 @@ void TimingOps::PackedEmbedding(const model::PackedEmbeddingArgs& args) {
 }
 
 model::Quantized TimingOps::Quantize(const model::QuantizeArgs& args) {
-  static constexpr const char* kUnits[] = {"tensor", "row", "column", "1x128", "128x1", "128x128"};
   model::Quantized result;
   const std::string name = StrCat("quantize per ", kUnits[static_cast<int>(args.spec.unit)],
                                   IsBf16(args.from) ? " bf16" : " fp32");
   Timed(name, [&] { result = ops_->Quantize(args); }).bytes += BytesOf({&args.from, &args.to});
   return result;
+}
+
+void TimingOps::Amax(const model::AmaxArgs& args) {
+  const std::string name = StrCat("amax per ", kUnits[static_cast<int>(args.unit)],
+                                  IsBf16(args.from) ? " bf16" : " fp32");
+  Timed(name, [&] { ops_->Amax(args); }).bytes += BytesOf({&args.from});
 }
 
 void TimingOps::RmsNormForward(const model::RmsNormForwardArgs& args) {
@@ -145,14 +153,41 @@ void TimingOps::EmbeddingForward(const model::EmbeddingForwardArgs& args) {
       BytesOf({&args.out, &args.out});
 }
 
-void TimingOps::EmbeddingBackward(const model::EmbeddingBackwardArgs& args) {
-  Timed("embedding backward", [&] { ops_->EmbeddingBackward(args); }).bytes +=
+bool TimingOps::EmbeddingBackward(const model::EmbeddingBackwardArgs& args) {
+  bool all_fit = true;
+  Timed("embedding backward", [&] { all_fit = ops_->EmbeddingBackward(args); }).bytes +=
       BytesOf({&args.dout, &args.dout, &args.dout});
+  return all_fit;
 }
 
 void TimingOps::CrossEntropy(const model::CrossEntropyArgs& args) {
   Timed("cross-entropy", [&] { ops_->CrossEntropy(args); }).bytes +=
       BytesOf({&args.logits, &args.dlogits});
+}
+
+void TimingOps::LogitStats(const model::LogitStatsArgs& args) {
+  Timed("logit stats", [&] { ops_->LogitStats(args); }).bytes += BytesOf({&args.logits});
+}
+
+void TimingOps::LogitGradient(const model::LogitGradientArgs& args) {
+  Timed("logit gradient", [&] { ops_->LogitGradient(args); }).bytes +=
+      BytesOf({&args.logits, &args.dlogits});
+}
+
+void TimingOps::Add(const model::AddArgs& args) {
+  Timed("add", [&] { ops_->Add(args); }).bytes += BytesOf({&args.a, &args.b, &args.out});
+}
+
+bool TimingOps::AddFixed(const model::AddFixedArgs& args) {
+  bool all_fit = true;
+  Timed("add fixed", [&] { all_fit = ops_->AddFixed(args); }).bytes +=
+      BytesOf({&args.from, &args.to, &args.to});
+  return all_fit;
+}
+
+void TimingOps::FixedToFloat(const model::FixedToFloatArgs& args) {
+  Timed("fixed to float", [&] { ops_->FixedToFloat(args); }).bytes +=
+      BytesOf({&args.from, &args.to});
 }
 
 void TimingOps::AdamW(const model::AdamWArgs& args) {

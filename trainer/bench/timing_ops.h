@@ -52,6 +52,7 @@ class TimingOps final : public model::Ops {
   void MatmulPacked(const model::MatmulPackedArgs& args) override;
   void PackedEmbedding(const model::PackedEmbeddingArgs& args) override;
   model::Quantized Quantize(const model::QuantizeArgs& args) override;
+  void Amax(const model::AmaxArgs& args) override;
   void RmsNormForward(const model::RmsNormForwardArgs& args) override;
   void RmsNormBackward(const model::RmsNormBackwardArgs& args) override;
   void Rope(const model::RopeArgs& args) override;
@@ -64,8 +65,13 @@ class TimingOps final : public model::Ops {
   void SwigluForward(const model::SwigluForwardArgs& args) override;
   void SwigluBackward(const model::SwigluBackwardArgs& args) override;
   void EmbeddingForward(const model::EmbeddingForwardArgs& args) override;
-  void EmbeddingBackward(const model::EmbeddingBackwardArgs& args) override;
+  bool EmbeddingBackward(const model::EmbeddingBackwardArgs& args) override;
   void CrossEntropy(const model::CrossEntropyArgs& args) override;
+  void LogitStats(const model::LogitStatsArgs& args) override;
+  void LogitGradient(const model::LogitGradientArgs& args) override;
+  void Add(const model::AddArgs& args) override;
+  bool AddFixed(const model::AddFixedArgs& args) override;
+  void FixedToFloat(const model::FixedToFloatArgs& args) override;
   void AdamW(const model::AdamWArgs& args) override;
   double SumOfSquares(const model::Tensor& x) override;
   void Zero(const model::Tensor& x) override;

@@ -158,8 +158,13 @@ TEST_P(MatmulTest, WeightsAreReadAgainWhenTheyChanged) {
                       .b = w.matrix(),
                       .c = y.matrix(),
                       .transpose_b = true,
-                      .b_is_weight = true});
-          ops.Matmul({.a = y_MN.matrix(), .b = w.matrix(), .c = x.matrix(), .b_is_weight = true});
+                      .b_is_weight = true,
+                      .keep_b = true});
+          ops.Matmul({.a = y_MN.matrix(),
+                      .b = w.matrix(),
+                      .c = x.matrix(),
+                      .b_is_weight = true,
+                      .keep_b = true});
           outputs.insert(outputs.end(), {y, x});
         }
       }

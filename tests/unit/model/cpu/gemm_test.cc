@@ -48,7 +48,8 @@ std::vector<float> Product(Gemm* gemm, const Case& c, std::vector<float>* a, std
              .transpose_a = c.transpose_a,
              .transpose_b = c.transpose_b,
              .scale = scale,
-             .b_is_weight = weight});
+             .b_is_weight = weight,
+             .keep_b = weight});
   return out;
 }
 
@@ -117,7 +118,8 @@ TEST(GemmTest, Bf16PrimitivesAgreeWithWidenedOperands) {
                  .c = Matrix(&out, c.m, c.n),
                  .transpose_a = c.transpose_a,
                  .transpose_b = c.transpose_b,
-                 .b_is_weight = weight});
+                 .b_is_weight = weight,
+                 .keep_b = weight});
       return out;
     };
     const std::vector<float> want = product(&sgemm, false);
