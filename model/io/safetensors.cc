@@ -421,8 +421,9 @@ std::string BuildHeader(const std::vector<PlannedTensor>& sorted,
 }
 
 // The tensors in the file's order, checked.
-StatusOr<std::vector<PlannedTensor>> PlanFile(const std::vector<TensorToStream>& tensors,
-                                              const std::map<std::string, std::string>& metadata) {
+StatusOr<std::vector<PlannedTensor>> SortTensors(
+    const std::vector<TensorToStream>& tensors,
+    const std::map<std::string, std::string>& metadata) {
   std::vector<PlannedTensor> sorted;
   std::vector<std::string_view> names;
   for (const TensorToStream& tensor : tensors) {
@@ -452,6 +453,29 @@ StatusOr<std::vector<PlannedTensor>> PlanFile(const std::vector<TensorToStream>&
                                               : a.tensor->name < b.tensor->name;
   });
   return sorted;
+}
+
+struct PlannedFile {
+  std::vector<PlannedTensor> tensors;
+  SafetensorsHeader header;
+};
+
+StatusOr<PlannedFile> PlanFile(const std::vector<TensorToStream>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  PlannedFile plan;
+  CRIA_ASSIGN_OR_RETURN(plan.tensors, SortTensors(tensors, metadata));
+  const std::string header = BuildHeader(plan.tensors, metadata);
+  if (header.size() > kMaxHeaderBytes) {
+    return InvalidArgumentError("HeaderTooLarge: ", header.size(), " bytes, at most ",
+                                kMaxHeaderBytes);
+  }
+  for (int i = 0; i < 8; ++i) {
+    plan.header.bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  }
+  plan.header.bytes += header;
+  plan.header.file_bytes = plan.header.bytes.size();
+  for (const PlannedTensor& tensor : plan.tensors) plan.header.file_bytes += tensor.bytes;
+  return plan;
 }
 
 Status WrongLength(const TensorToStream& tensor, uint64_t wanted, uint64_t got) {
@@ -560,15 +584,8 @@ StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
 StatusOr<WrittenFile> StreamSafetensors(const std::string& path,
                                         const std::vector<TensorToStream>& tensors,
                                         const std::map<std::string, std::string>& metadata) {
-  const StatusOr<std::vector<PlannedTensor>> sorted = PlanFile(tensors, metadata);
-  if (!sorted.ok()) return Annotate(sorted.status(), StrCat("write ", path));
-  const std::string header = BuildHeader(*sorted, metadata);
-  if (header.size() > kMaxHeaderBytes) {
-    return InvalidArgumentError("write ", path, ": HeaderTooLarge: ", header.size(),
-                                " bytes, at most ", kMaxHeaderBytes);
-  }
-  char length[8];
-  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+  const StatusOr<PlannedFile> plan = PlanFile(tensors, metadata);
+  if (!plan.ok()) return Annotate(plan.status(), StrCat("write ", path));
 
   CRIA_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
   Hasher hasher;
@@ -581,9 +598,8 @@ StatusOr<WrittenFile> StreamSafetensors(const std::string& path,
     }
     return OkStatus();
   };
-  CRIA_RETURN_IF_ERROR(append(std::string_view(length, sizeof(length))));
-  CRIA_RETURN_IF_ERROR(append(header));
-  for (const auto& [tensor, bytes] : *sorted) {
+  CRIA_RETURN_IF_ERROR(append(plan->header.bytes));
+  for (const auto& [tensor, bytes] : plan->tensors) {
     const uint64_t begin = file->size();
     CRIA_RETURN_IF_ERROR(tensor->write(append));
     if (file->size() - begin != bytes) {
@@ -593,6 +609,12 @@ StatusOr<WrittenFile> StreamSafetensors(const std::string& path,
   WrittenFile written{file->size(), hasher.Hex()};
   CRIA_RETURN_IF_ERROR(file->Commit());
   return written;
+}
+
+StatusOr<SafetensorsHeader> PlanSafetensors(const std::vector<TensorToStream>& tensors,
+                                            const std::map<std::string, std::string>& metadata) {
+  CRIA_ASSIGN_OR_RETURN(PlannedFile plan, PlanFile(tensors, metadata));
+  return std::move(plan.header);
 }
 
 }  // namespace cria::model

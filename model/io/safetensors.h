@@ -120,6 +120,9 @@ class SafetensorsFile {
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
+  // Where the data begins in the file: TensorInfo::begin counts from here.
+  uint64_t data_start() const { return data_start_; }
+
  private:
   SafetensorsFile() = default;
 
@@ -149,6 +152,12 @@ struct TensorToStream {
   std::function<Status(const Append& append)> write;
 };
 
+// A file before its data is there, for several writers that fill it in place.
+struct SafetensorsHeader {
+  std::string bytes;        // the file's first bytes: all but the data
+  uint64_t file_bytes = 0;  // of the whole file
+};
+
 struct WrittenFile {
   uint64_t bytes = 0;
   std::string hash;  // XXH3-128 of the whole file, as HashFileHex (base/hash.h) gives it
@@ -168,6 +177,11 @@ StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
 StatusOr<WrittenFile> StreamSafetensors(const std::string& path,
                                         const std::vector<TensorToStream>& tensors,
                                         const std::map<std::string, std::string>& metadata);
+
+// What StreamSafetensors would write before the data of these tensors (their `write` is not used).
+// Errors as there.
+StatusOr<SafetensorsHeader> PlanSafetensors(const std::vector<TensorToStream>& tensors,
+                                            const std::map<std::string, std::string>& metadata);
 
 }  // namespace cria::model
 

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "trainer/checkpoint/common_status.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/step_folder.h"
 
@@ -18,18 +19,12 @@ using model::SafetensorsFile;
 using model::StDtype;
 using model::TensorToWrite;
 
-// By CheckpointPart.
-constexpr const char* kPartNames[] = {"model.safetensors", "optimizer.safetensors",
-                                      "state.safetensors"};
-
 // A manifest is a config and a few numbers: more is not ours.
 constexpr uint64_t kManifestBytesMax = uint64_t{64} << 20;
 
 Status WriteParts(const std::string& folder, const CheckpointState& state,
                   const CheckpointTensors& tensors) {
-  // "format" is what transformers wants to see in a model's file.
-  const std::map<std::string, std::string> metadata = {{"format", "pt"},
-                                                       {"step", StrCat(state.step)}};
+  const std::map<std::string, std::string> metadata = PartMetadata(state.step);
   const std::vector<TensorToWrite>* const parts[] = {&tensors.model, &tensors.optimizer,
                                                      &tensors.state};
   Manifest manifest{state, {}};
@@ -43,8 +38,10 @@ Status WriteParts(const std::string& folder, const CheckpointState& state,
   return WriteFileAtomic(JoinPath(folder, kManifestName), text);
 }
 
-// Opens one file of a checkpoint after comparing it with what the manifest says.
-StatusOr<SafetensorsFile> OpenVerified(const std::string& dir, const ManifestFile& expected) {
+// Opens one file of a checkpoint after comparing it with what the manifest says; its hash only if
+// asked for.
+StatusOr<SafetensorsFile> OpenVerified(const std::string& dir, const ManifestFile& expected,
+                                       bool verify_hash) {
   const std::string path = JoinPath(dir, expected.name);
   StatusOr<MappedFile> mapped = MappedFile::Open(path);
   if (!mapped.ok()) return DataLossError(Message(mapped.status()));
@@ -52,7 +49,7 @@ StatusOr<SafetensorsFile> OpenVerified(const std::string& dir, const ManifestFil
   if (bytes.size() != expected.bytes) {
     return DataLossError(path, ": ", bytes.size(), " bytes, the manifest says ", expected.bytes);
   }
-  const std::string hash = HashHex(bytes);
+  const std::string hash = verify_hash ? HashHex(bytes) : expected.hash;
   if (hash != expected.hash) {
     return DataLossError(path, ": altered: hash ", hash, ", the manifest says ", expected.hash);
   }
@@ -99,6 +96,27 @@ Status LoadedCheckpoint::CopyTo(CheckpointPart part, std::string_view name, StDt
   return OkStatus();
 }
 
+Status LoadedCheckpoint::CopyPiece(CheckpointPart part, const TensorPiece& piece,
+                                   std::span<std::byte> out) const {
+  CRIA_RETURN_IF_ERROR(CheckPiece(piece));
+  const TensorDescription& tensor = piece.tensor;
+  CRIA_ASSIGN_OR_RETURN(const std::string_view bytes,
+                        Tensor(part, tensor.name, tensor.dtype, tensor.shape));
+  const auto width = static_cast<size_t>(tensor.element_bytes());
+  if (out.size() != static_cast<size_t>(piece.num_elements()) * width) {
+    return InvalidArgumentError(file(part).path(), ": ", piece.num_elements(),
+                                " elements of tensor ", tensor.name, " into a buffer of ",
+                                out.size(), " bytes");
+  }
+  ForEachRun(piece, [&](int64_t in_tensor, int64_t in_piece, int64_t count) {
+    if (count == 0) return;
+    std::memcpy(out.data() + static_cast<size_t>(in_piece) * width,
+                bytes.data() + static_cast<size_t>(in_tensor) * width,
+                static_cast<size_t>(count) * width);
+  });
+  return OkStatus();
+}
+
 Status LoadedCheckpoint::CheckNames(CheckpointPart part,
                                     const std::vector<std::string>& names) const {
   const SafetensorsFile& file = this->file(part);
@@ -120,7 +138,7 @@ Status LoadedCheckpoint::CheckNames(CheckpointPart part,
   return FailedPreconditionError(message);
 }
 
-StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir) {
+StatusOr<LoadedCheckpoint> LoadedCheckpoint::Load(const std::string& dir, int rank, int size) {
   const std::string manifest_path = JoinPath(dir, kManifestName);
   CRIA_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest_path, kManifestBytesMax));
   CRIA_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(text, manifest_path));
@@ -135,16 +153,36 @@ StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir) {
   }
   LoadedCheckpoint loaded;
   loaded.dir_ = dir;
+  loaded.manifest_hash_ = HashHex(text);
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     if (manifest.files[i].name != kPartNames[i]) {
       return DataLossError(manifest_path, ": lists ", manifest.files[i].name, " where ",
                            kPartNames[i], " belongs");
     }
-    CRIA_ASSIGN_OR_RETURN(SafetensorsFile file, OpenVerified(dir, manifest.files[i]));
+    const bool verify_hash = static_cast<int>(i) % size == rank;
+    CRIA_ASSIGN_OR_RETURN(SafetensorsFile file, OpenVerified(dir, manifest.files[i], verify_hash));
     loaded.parts_.push_back(std::move(file));
   }
   loaded.state_ = std::move(manifest.state);
   return loaded;
+}
+
+StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir, comm::Communicator* world) {
+  if (world == nullptr) return LoadedCheckpoint::Load(dir, 0, 1);
+  StatusOr<LoadedCheckpoint> mine = LoadedCheckpoint::Load(dir, world->rank(), world->size());
+  CRIA_ASSIGN_OR_RETURN(const std::string first,
+                        CommonText(world, mine.ok() ? mine->manifest_hash() : ""));
+  Status status = mine.status();
+  if (!first.empty() && status.code() == StatusCode::kNotFound) {
+    status = NotFoundError(Message(status),
+                           "; rank 0 sees it: all ranks need a file system that they share");
+  } else if (!first.empty() && status.ok() && mine->manifest_hash() != first) {
+    status = FailedPreconditionError(dir,
+                                     ": this rank sees another checkpoint there than rank 0: "
+                                     "all ranks need a file system that they share");
+  }
+  CRIA_RETURN_IF_ERROR(CommonStatus(world, status));
+  return mine;
 }
 
 StatusOr<std::string> FindNewestVerified(const std::string& checkpoints_dir,

@@ -25,7 +25,7 @@
 //   change its tensors at once.
 // Functions are thread-safe as long as two don't save the same step. LoadedCheckpoint is
 // thread-safe to read. Several processes may use one folder; they wait for one another (at most 30
-// s) around the renames. Not here: tensors sharded over processes.
+// s) around the renames. Tensors that many ranks hold in pieces: save_pieces.h.
 
 #ifndef CRIA_TRAINER_CHECKPOINT_CHECKPOINT_H_
 #define CRIA_TRAINER_CHECKPOINT_CHECKPOINT_H_
@@ -38,8 +38,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/api/communicator.h"
 #include "model/io/safetensors.h"
 #include "trainer/checkpoint/checkpoint_state.h"
+#include "trainer/checkpoint/tensor_piece.h"
 
 namespace cria::trainer {
 
@@ -89,16 +91,25 @@ class LoadedCheckpoint {
   Status CopyTo(CheckpointPart part, std::string_view name, model::StDtype dtype,
                 const std::vector<int64_t>& shape, std::span<std::byte> out) const;
 
+  // Copies a part of a tensor (tensor_piece.h) into memory of exactly its size.
+  Status CopyPiece(CheckpointPart part, const TensorPiece& piece, std::span<std::byte> out) const;
+
   // FailedPrecondition unless the part holds exactly these names; the message shows one that is
   // missing and one that nobody asked for. Call it before CopyTo: a tensor that is silently not
   // restored is a run that goes on from a different model.
   Status CheckNames(CheckpointPart part, const std::vector<std::string>& names) const;
 
  private:
-  friend StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir);
+  friend StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
+                                                   comm::Communicator* world);
   LoadedCheckpoint() = default;
 
+  // Of `size` ranks, each hashes its share of the files.
+  static StatusOr<LoadedCheckpoint> Load(const std::string& dir, int rank, int size);
+  const std::string& manifest_hash() const { return manifest_hash_; }
+
   std::string dir_;
+  std::string manifest_hash_;
   CheckpointState state_;
   std::vector<model::SafetensorsFile> parts_;  // by CheckpointPart
 };
@@ -107,7 +118,12 @@ class LoadedCheckpoint {
 // name; if it is called step_N, N must be the manifest's step. NotFound: no such folder or no
 // manifest; DataLoss: anything damaged, with file and values. Cost: each byte is read and hashed
 // once.
-StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir);
+//
+// On many ranks, all of them call it with their `world` (null: one rank): they share the hashing,
+// and an error of one is every rank's. FailedPrecondition where a rank sees another checkpoint than
+// rank 0.
+StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
+                                          comm::Communicator* world = nullptr);
 
 // The folder of the checkpoint with the highest step that LoadCheckpoint accepts.
 // `rejected_reasons` (may be null) gets a line for each newer one that it does not. NotFound when

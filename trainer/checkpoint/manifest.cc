@@ -85,6 +85,11 @@ StatusOr<Manifest> DecodeChecked(std::string_view text, const std::string& path)
 
 }  // namespace
 
+std::map<std::string, std::string> PartMetadata(int64_t step) {
+  // "format" is what transformers wants to see in a model's file.
+  return {{"format", "pt"}, {"step", StrCat(step)}};
+}
+
 StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   const CheckpointState& state = manifest.state;
   Json json;

@@ -9,6 +9,7 @@
 #define CRIA_TRAINER_CHECKPOINT_MANIFEST_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,13 @@
 namespace cria::trainer {
 
 inline constexpr char kManifestName[] = "manifest.json";
+
+// The files that it lists, by CheckpointPart.
+inline constexpr const char* kPartNames[] = {"model.safetensors", "optimizer.safetensors",
+                                             "state.safetensors"};
+
+// The metadata of each of them.
+std::map<std::string, std::string> PartMetadata(int64_t step);
 
 struct ManifestFile {
   std::string name;  // without a folder
