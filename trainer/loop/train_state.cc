@@ -115,8 +115,12 @@ StatusOr<int64_t> Counter(const CheckpointState& state, const char* name, const 
 
 // Each array that the rank wants is there, and no other: of all stages together there are as many
 // as in the file.
-Status CheckStateNames(const LoadedCheckpoint& checkpoint, const std::vector<std::string>& names,
-                       const model::ParameterBuffers& buffers) {
+Status CheckStateNames(const LoadedCheckpoint& checkpoint, const model::Llama& model) {
+  std::vector<std::string> names;
+  for (const model::NamedFloats& wanted : model.linears().SaveState()) {
+    names.push_back(kFp8Prefix + wanted.name);
+  }
+  const model::ParameterBuffers& buffers = model.parameters();
   comm::Communicator* world = WorldOf(buffers);
   if (world == nullptr) return checkpoint.CheckNames(CheckpointPart::kState, names);
   int64_t wanted = WritesForStage(buffers) ? static_cast<int64_t>(names.size()) : 0;
@@ -146,21 +150,17 @@ StatusOr<std::vector<model::NamedFloats>> ReadFp8State(const LoadedCheckpoint& c
   return arrays;
 }
 
-Status CheckAllNames(const LoadedCheckpoint& checkpoint, const model::Llama& model) {
-  std::vector<std::string> model_names, optimizer_names, state_names;
-  for (const model::Parameter& p : model::ParameterLayout(model.config()).parameters()) {
+// The names of the whole model, which are the same on all ranks.
+Status CheckNames(const LoadedCheckpoint& checkpoint, const model::LlamaConfig& config) {
+  const model::ParameterLayout whole(config);
+  std::vector<std::string> model_names, optimizer_names;
+  for (const model::Parameter& p : whole.parameters()) {
     model_names.push_back(p.name);
     optimizer_names.push_back(ExpAvgName(p.name));
     optimizer_names.push_back(ExpAvgSqName(p.name));
   }
-  for (const model::NamedFloats& wanted : model.linears().SaveState()) {
-    state_names.push_back(kFp8Prefix + wanted.name);
-  }
-  // Last, since it talks to the other ranks, which come here too: the names before it are the same
-  // on all of them.
   CRIA_RETURN_IF_ERROR(checkpoint.CheckNames(CheckpointPart::kModel, model_names));
-  CRIA_RETURN_IF_ERROR(checkpoint.CheckNames(CheckpointPart::kOptimizer, optimizer_names));
-  return CheckStateNames(checkpoint, state_names, model.parameters());
+  return checkpoint.CheckNames(CheckpointPart::kOptimizer, optimizer_names);
 }
 
 Status ReadAll(const LoadedCheckpoint& checkpoint, model::Llama* model, AdamW* optimizer) {
@@ -187,7 +187,8 @@ CheckpointPieces PiecesToSave(const model::Llama& model, const AdamW& optimizer,
   const model::ParameterBuffers& buffers = model.parameters();
   const model::ParameterParts& parts = buffers.parts();
   CheckpointPieces out;
-  for (const model::Parameter& p : model::ParameterLayout(model.config()).parameters()) {
+  const model::ParameterLayout whole(model.config());
+  for (const model::Parameter& p : whole.parameters()) {
     out.model.push_back(Describe(p.name, p));
     out.optimizer.push_back(Describe(ExpAvgName(p.name), p));
     out.optimizer.push_back(Describe(ExpAvgSqName(p.name), p));
@@ -232,7 +233,8 @@ Status SaveTrainState(const std::string& checkpoints_dir, const Cursor& cursor, 
 StatusOr<Cursor> RestoreTrainState(const LoadedCheckpoint& checkpoint, model::Llama* model,
                                    AdamW* optimizer) {
   comm::Communicator* world = WorldOf(*model->parameters());
-  CRIA_RETURN_IF_ERROR(CommonStatus(world, CheckAllNames(checkpoint, *model)));
+  CRIA_RETURN_IF_ERROR(CommonStatus(world, CheckNames(checkpoint, model->config())));
+  CRIA_RETURN_IF_ERROR(CommonStatus(world, CheckStateNames(checkpoint, *model)));
   CRIA_ASSIGN_OR_RETURN(const int64_t bad_steps,
                         Counter(checkpoint.state(), kBadStepsInRow, checkpoint.dir()));
   CRIA_ASSIGN_OR_RETURN(const int64_t data_fingerprint,
