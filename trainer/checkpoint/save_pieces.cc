@@ -58,7 +58,7 @@ Status DecodePieces(const std::string& text, int rank, PiecesByPart* out) {
   const std::string where = StrCat("pieces of rank ", rank);
   CRIA_ASSIGN_OR_RETURN(const Json list, ParseJson(text, where));
   for (const Json& json : list) {
-    RankPiece one = {.rank = rank, .piece = {}};
+    RankPiece one = {.rank = rank};
     TensorPiece& p = one.piece;
     CRIA_ASSIGN_OR_RETURN(const auto part, JsonGet<uint64_t>(json, "part", where));
     if (part >= kNumParts) return InvalidArgumentError(where, ": part ", part);

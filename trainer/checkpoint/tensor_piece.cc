@@ -62,12 +62,12 @@ Status CheckTensor(const TensorDescription& tensor, const std::vector<const Rank
   std::vector<Rectangle> rectangles;
   int64_t covered = 0;
   for (const RankPiece* one : pieces) {
-    CRIA_RETURN_IF_ERROR(CheckPiece(one->piece));
     const TensorDescription& said = one->piece.tensor;
     if (said.dtype != tensor.dtype || said.shape != tensor.shape) {
       return FailedPreconditionError(Describe(tensor), ": rank ", one->rank, " has a piece of ",
                                      Describe(said));
     }
+    CRIA_RETURN_IF_ERROR(Annotate(CheckPiece(one->piece), StrCat("rank ", one->rank)));
     AppendRectangles(*one, &rectangles);
   }
   CRIA_RETURN_IF_ERROR(CheckDisjoint(tensor, &rectangles));

@@ -35,7 +35,7 @@ struct TensorDescription {
 };
 
 struct TensorPiece {
-  TensorDescription tensor;
+  TensorDescription tensor = {};
   int64_t first_row = 0, first_column = 0;  // of the block in the tensor
   int64_t columns = 1;                      // of the block
   int64_t begin = 0, end = 0;               // elements of the block, row by row
@@ -54,7 +54,7 @@ void ForEachRun(const TensorPiece& piece,
 // A piece and whose it is.
 struct RankPiece {
   int rank = 0;
-  TensorPiece piece;
+  TensorPiece piece = {};
 };
 
 // OK when each element of each tensor is in exactly one piece and no piece is of another tensor.
