@@ -147,18 +147,23 @@ ParameterBuffers::~ParameterBuffers() {
   }
 }
 
+ParameterBuffers::Kept ParameterBuffers::KeptOf(const Parameter& parameter) const {
+  const int64_t parameter_end = parameter.offset + parameter.num_elements();
+  for (int b = 0; b < parts_.weights().num_blocks(); ++b) {
+    const BlockPart& part = parts_.weights().block(b);
+    const int64_t begin = std::max(parameter.offset, part.begin);
+    const int64_t end = std::min(parameter_end, part.end);
+    if (begin >= end) continue;
+    const int64_t at = part.at + begin - part.begin;
+    return {.begin = begin - parameter.offset, .values = b_.weights.Rows(at, at + end - begin)};
+  }
+  return {.begin = 0, .values = b_.weights.Rows(0, 0)};
+}
+
 void ParameterBuffers::Initialize(uint64_t seed) {
   for (const Parameter& parameter : layout_.parameters()) {
-    const int64_t parameter_end = parameter.offset + parameter.num_elements();
-    for (int b = 0; b < parts_.weights().num_blocks(); ++b) {
-      const BlockPart& part = parts_.weights().block(b);
-      const int64_t begin = std::max(parameter.offset, part.begin);
-      const int64_t end = std::min(parameter_end, part.end);
-      if (begin >= end) continue;
-      const int64_t at = part.at + begin - part.begin;
-      InitializeParameter(parameter, seed, b_.weights.Rows(at, at + end - begin),
-                          begin - parameter.offset);
-    }
+    const Kept kept = KeptOf(parameter);
+    InitializeParameter(parameter, seed, kept.values, kept.begin);
   }
   WeightsChanged();
 }

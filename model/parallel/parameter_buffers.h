@@ -91,6 +91,13 @@ class ParameterBuffers final : public ParameterStore {
   // The fp32 weights that this rank keeps, [parts().weights().num_elements()]: the layout's buffer,
   // or parts of it. Whoever changes them calls WeightsChanged.
   const Tensor& weights() const { return b_.weights; }
+  // What weights() has of one of the layout's parameters: elements [begin, begin + n) of this
+  // rank's part of it; n may be 0.
+  struct Kept {
+    int64_t begin = 0;
+    Tensor values;  // fp32 [n]
+  };
+  Kept KeptOf(const Parameter& parameter) const;
   // Gradients as they add up, [parts().gradients().num_elements()], fp32 or i64.
   const Tensor& gradients() const { return b_.gradients; }
 

@@ -15,12 +15,11 @@ using Words = std::array<int64_t, 4>;
 
 StatusOr<int64_t> Agreement::Sum(int64_t value) const {
   if (world_ == nullptr) return value;
-  CRIA_RETURN_IF_ERROR(world_
-                           ->AllReduce({.input = &value,
-                                        .output = &value,
-                                        .count = 1,
-                                        .dtype = comm::DataType::kInt64})
-                           .Wait());
+  CRIA_RETURN_IF_ERROR(
+      world_
+          ->AllReduce(
+              {.input = &value, .output = &value, .count = 1, .dtype = comm::DataType::kInt64})
+          .Wait());
   return value;
 }
 

@@ -48,8 +48,7 @@ void RankBatches::Read(int64_t first_sample, int64_t batch_size) {
 void RankBatches::AddMicroBatch(int64_t begin, int64_t end, bool counts) {
   const int64_t seq = options_.seq;
   const auto row = static_cast<int64_t>(own_.tokens.size());
-  for (const model::ContextSpan& span :
-       model::SpansOf(layout_.cp, at_.cp, end - begin, seq)) {
+  for (const model::ContextSpan& span : model::SpansOf(layout_.cp, at_.cp, end - begin, seq)) {
     for (int64_t sequence = begin; sequence < end; ++sequence) {
       const int64_t from = sequence * seq + span.first;
       const auto append = [&](const std::vector<int32_t>& all, std::vector<int32_t>* own) {

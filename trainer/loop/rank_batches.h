@@ -1,9 +1,8 @@
 // The micro-batches of a step that one rank computes: its data-parallel share of the global batch,
 // cut into micro-batches, and of each sequence the chunks that are this rank's.
 //
-//   RankBatches batches(&stream, layout, CoordinatesOf(layout, rank), {.micro_batch = 8, .seq = 256});
-//   batches.Read(first_sample, batch_size);
-//   model.Train(batches.micro_batches(), ...);
+//   RankBatches batches(&stream, layout, CoordinatesOf(layout, rank), {.micro_batch = 8, .seq =
+//   256}); batches.Read(first_sample, batch_size); model.Train(batches.micro_batches(), ...);
 //
 // The shares of the dp ranks differ by at most one sequence and together are the global batch, in
 // order. All of them have as many micro-batches; where a share has none left, one sequence without
@@ -35,8 +34,8 @@ int NumMicroBatches(int64_t batch_size, int dp, int64_t micro_batch);
 class RankBatches {
  public:
   // `stream` outlives it.
-  RankBatches(const BatchStream* stream, const model::Layout& layout,
-              const model::Coordinates& at, const RankBatchOptions& options);
+  RankBatches(const BatchStream* stream, const model::Layout& layout, const model::Coordinates& at,
+              const RankBatchOptions& options);
 
   void Read(int64_t first_sample, int64_t batch_size);
 

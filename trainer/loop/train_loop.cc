@@ -8,10 +8,40 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "model/llama/load_weights.h"
+#include "model/parallel/load_parts.h"
 #include "trainer/loop/resume_checks.h"
 
 namespace cria::trainer {
+namespace {
+
+// The job's model as this rank holds it.
+model::LlamaOptions RankOptions(const TrainConfig& config, const model::Groups* groups) {
+  model::LlamaOptions options = config.LlamaOptions();
+  if (groups == nullptr) return options;
+  options.layout = groups->layout;
+  options.rank = groups->world->rank();
+  int64_t largest_batch = config.train.batch;
+  for (const int64_t batch : config.train.ramp_batch) {
+    largest_batch = std::max(largest_batch, batch);
+  }
+  // A rank's share may be smaller than what one micro-batch may hold.
+  const int64_t share = (largest_batch + options.layout.dp - 1) / options.layout.dp;
+  options.max_batch = std::min(options.max_batch, share);
+  options.slots =
+      model::SlotsOf(options.layout, options.rank,
+                     NumMicroBatches(largest_batch, options.layout.dp, config.train.micro_batch));
+  return options;
+}
+
+model::Coordinates CoordinatesIn(const model::Groups* groups) {
+  return groups == nullptr ? model::Coordinates{} : groups->at;
+}
+
+model::Layout LayoutOf(const model::Groups* groups) {
+  return groups == nullptr ? model::Layout{} : groups->layout;
+}
+
+}  // namespace
 
 TrainLoop::TrainLoop(const TrainConfig& config, const TrainLoopOptions& options)
     : config_(config),
@@ -19,12 +49,11 @@ TrainLoop::TrainLoop(const TrainConfig& config, const TrainLoopOptions& options)
       schedule_(config.LearningRate()),
       batches_(config.Batches()),
       config_yaml_(WriteTrainConfig(config)),
-      model_(config.model, config.LlamaOptions(), options.ops),
-      optimizer_(model_.layout(), config.AdamW(), options.ops) {
-  if (options.progress != nullptr) printer_.emplace(options.progress, options.clock);
-  model::InitializeParameters(model_.layout(), static_cast<uint64_t>(config.seed),
-                              model_.weights());
-  model_.WeightsChanged();
+      agreement_(options.groups == nullptr ? nullptr : options.groups->world),
+      model_(config.model, RankOptions(config, options.groups), options.ops, options.groups),
+      optimizer_(model_.parameters(), config.AdamW(), options.ops) {
+  if (options.progress != nullptr && writes()) printer_.emplace(options.progress, options.clock);
+  model_.parameters()->Initialize(static_cast<uint64_t>(config.seed));
 }
 
 Status TrainLoop::Open(const TokenDataset* train, const TokenDataset* val) {
@@ -40,13 +69,18 @@ Status TrainLoop::Open(const TokenDataset* train, const TokenDataset* val) {
                                 train->manifest().vocab_size);
   }
   val_stream_.emplace(val, BatchStream::Options{.seq = config_.train.seq, .shuffle = false});
+  const RankBatchOptions rank = {.micro_batch = config_.train.micro_batch,
+                                 .seq = config_.train.seq};
+  const model::Layout layout = LayoutOf(options_.groups);
+  const model::Coordinates at = CoordinatesIn(options_.groups);
+  train_batches_.emplace(&*train_stream_, layout, at, rank);
+  val_batches_.emplace(&*val_stream_, layout, at, rank);
   cursor_.data_fingerprint = DataFingerprint(train->manifest(), config_.data.shuffle);
   return OkStatus();
 }
 
 Status TrainLoop::Init(const model::WeightSource& weights) {
-  CRIA_RETURN_IF_ERROR(model::LoadWeights(weights, model_.layout(), model_.weights()));
-  model_.WeightsChanged();
+  CRIA_RETURN_IF_ERROR(model::LoadParts(weights, config_.model, model_.parameters()));
   return OkStatus();
 }
 
@@ -78,6 +112,7 @@ Status TrainLoop::Resume(const std::string& checkpoint_dir) {
 }
 
 Status TrainLoop::OpenRunFolder() {
+  if (!writes()) return OkStatus();
   CRIA_RETURN_IF_ERROR(MakeDirs(options_.out_dir));
   // In this order, a kill in between leaves the run as it was before, or one that goes on from
   // here.
@@ -100,11 +135,12 @@ StatusOr<TrainSummary> TrainLoop::Run() {
   int64_t saved_step = summary_.checkpoint_dir.empty() ? -1 : cursor_.step;
   int64_t tokens_before = cursor_.tokens;
   Status failure = OkStatus();
-  while (cursor_.step < config_.steps && !StopRequested()) {
+  stop_ = options_.groups == nullptr && StopRequested();
+  while (cursor_.step < config_.steps && !stop_) {
     const int64_t step = cursor_.step + 1;
     const int64_t batch_size = BatchSize(batches_, step);
     const double before = options_.clock->MonotonicSeconds();
-    const StepResult result = RunStep(step, batch_size);
+    CRIA_ASSIGN_OR_RETURN(const StepResult result, RunStep(step, batch_size));
     cursor_.step = step;
     cursor_.samples += batch_size;
     cursor_.tokens += batch_size * config_.train.seq;
@@ -117,8 +153,10 @@ StatusOr<TrainSummary> TrainLoop::Run() {
       ++summary_.skipped_steps;
       ++cursor_.bad_steps_in_row;
       if (printer_) printer_->Finish();
-      LogWarning("step ", step, " skipped: ", result.bad, " is not finite (",
-                 cursor_.bad_steps_in_row, " of ", config_.train.max_bad_steps, " in a row)");
+      if (writes()) {
+        LogWarning("step ", step, " skipped: ", result.bad, " is not finite (",
+                   cursor_.bad_steps_in_row, " of ", config_.train.max_bad_steps, " in a row)");
+      }
       if (cursor_.bad_steps_in_row >= config_.train.max_bad_steps) {
         failure = InternalError(
             "stopped at step ", step, " after ", cursor_.bad_steps_in_row,
@@ -141,7 +179,7 @@ StatusOr<TrainSummary> TrainLoop::Run() {
   CRIA_RETURN_IF_ERROR(failure);
   summary_.stopped = cursor_.step < config_.steps;
   if (saved_step != cursor_.step && cursor_.step > 0) CRIA_RETURN_IF_ERROR(Save());
-  CRIA_RETURN_IF_ERROR(metrics_->Sync());
+  if (metrics_) CRIA_RETURN_IF_ERROR(metrics_->Sync());
   if (tensorboard_) CRIA_RETURN_IF_ERROR(tensorboard_->Flush());
   summary_.steps = cursor_.step - first_step;
   summary_.tokens = cursor_.tokens - tokens_before;
@@ -150,67 +188,82 @@ StatusOr<TrainSummary> TrainLoop::Run() {
   return summary_;
 }
 
-TrainLoop::StepResult TrainLoop::RunStep(int64_t step, int64_t batch_size) {
-  train_stream_->Read(cursor_.samples, batch_size, &batch_);
+StatusOr<TrainLoop::StepResult> TrainLoop::RunStep(int64_t step, int64_t batch_size) {
+  train_batches_->Read(cursor_.samples, batch_size);
+  const model::Coordinates at = CoordinatesIn(options_.groups);
+  const bool counts = at.tp == 0 && at.cp == 0 && at.pp == 0;
+  CRIA_ASSIGN_OR_RETURN(const int64_t num_valid,
+                        agreement_.Sum(counts ? train_batches_->num_valid() : 0));
   model_.ZeroGradients();
-  // Weighted by the valid tokens of the whole batch, however it is cut into micro-batches.
-  const float grad_scale = 1.0f / static_cast<float>(std::max<int64_t>(batch_.num_valid, 1));
-  double loss_sum = 0;
-  for (int64_t begin = 0; begin < batch_size; begin += config_.train.micro_batch) {
-    const int64_t end = std::min(batch_size, begin + config_.train.micro_batch);
-    loss_sum += model_.ForwardBackward(Rows(&batch_, begin, end), grad_scale).sum;
-  }
-  const GradientNorm norm = optimizer_.Norm(model_.gradients());
+  // Weighted by the valid tokens of the whole batch, however it is cut into micro-batches and over
+  // ranks.
+  const float grad_scale = 1.0f / static_cast<float>(std::max<int64_t>(num_valid, 1));
+  model::LossSum loss;
+  CRIA_RETURN_IF_ERROR(model_.Train(train_batches_->micro_batches(), grad_scale, &loss));
+  CRIA_RETURN_IF_ERROR(model_.parameters()->FinishGradients());
+  CRIA_ASSIGN_OR_RETURN(const GradientNorm norm, optimizer_.Norm());
+  CRIA_ASSIGN_OR_RETURN(const StepReport report, Agree(loss));
   StepResult result;
-  result.loss = loss_sum / static_cast<double>(std::max<int64_t>(batch_.num_valid, 1));
+  result.loss = report.loss_sum / static_cast<double>(std::max<int64_t>(num_valid, 1));
   result.grad_norm = norm.value;
-  result.bad = FindBad(result.loss, norm);
-  if (result.bad.empty()) {
-    optimizer_.Step(model_.weights(), model_.gradients(), LearningRate(schedule_, step),
-                    norm.value);
-    model_.WeightsChanged();
+  if (!std::isfinite(result.loss) || !norm.finite() || report.bad_operand) {
+    CRIA_ASSIGN_OR_RETURN(result.bad, FindBad(result.loss, norm));
+  } else {
+    optimizer_.Step(LearningRate(schedule_, step), norm.value);
+    CRIA_RETURN_IF_ERROR(model_.parameters()->GatherWeights());
   }
   model_.linears()->EndStep(/*skipped=*/!result.bad.empty());
   return result;
 }
 
-std::string TrainLoop::FindBad(double loss, const GradientNorm& norm) const {
-  const std::string& operand = model_.linears().first_non_finite();
-  if (std::isfinite(loss) && norm.finite() && operand.empty()) return "";
-  // In the order in which a step meets them: weights, FP8 operands, the loss, gradients.
-  for (const model::Parameter& parameter : model_.layout().parameters()) {
-    const double squares = options_.ops->SumOfSquares(
-        model_.weights().Rows(parameter.offset, parameter.offset + parameter.num_elements()));
-    if (!std::isfinite(squares)) return "weight " + parameter.name;
-  }
-  if (!operand.empty()) return "FP8 operand " + operand;
-  if (!std::isfinite(loss)) return "the loss";
-  return "gradient of " + norm.first_non_finite;
+StatusOr<StepReport> TrainLoop::Agree(const model::LossSum& loss) {
+  const bool counts = CoordinatesIn(options_.groups).tp == 0;  // all tp ranks have the same
+  CRIA_ASSIGN_OR_RETURN(
+      const StepReport report,
+      agreement_.Combine({.loss_sum = counts ? loss.sum : 0,
+                          .num_valid = counts ? loss.num_valid : 0,
+                          .bad_operand = !model_.linears()->first_non_finite().empty(),
+                          .stop = StopRequested()}));
+  stop_ = report.stop;
+  return report;
 }
 
-double TrainLoop::Evaluate() {
+// Texts are in the order of the list above the declaration, each made comparable by a digit.
+std::string TrainLoop::FindBadHere(double loss) const {
+  const model::ParameterBuffers& buffers = model_.parameters();
+  for (const model::Parameter& parameter : model_.layout().parameters()) {
+    const double squares = options_.ops->SumOfSquares(buffers.KeptOf(parameter).values);
+    if (!std::isfinite(squares)) return "0weight " + parameter.name;
+  }
+  const std::string& operand = model_.linears().first_non_finite();
+  if (!operand.empty()) return "1FP8 operand " + operand;
+  return std::isfinite(loss) ? "" : "2the loss";
+}
+
+StatusOr<std::string> TrainLoop::FindBad(double loss, const GradientNorm& norm) const {
+  CRIA_ASSIGN_OR_RETURN(const std::string first, agreement_.First(FindBadHere(loss)));
+  return first.empty() ? "gradient of " + norm.first_non_finite : first.substr(1);
+}
+
+StatusOr<double> TrainLoop::Evaluate() {
   const int64_t num_samples =
       std::min(config_.train.eval_samples, val_stream_->samples_per_epoch());
-  model::LossSum total;
-  const int64_t rows = config_.LlamaOptions().max_batch;
-  for (int64_t begin = 0; begin < num_samples; begin += rows) {
-    const int64_t count = std::min(num_samples - begin, rows);
-    val_stream_->Read(begin, count, &val_batch_);
-    const model::LossSum loss = model_.Evaluate(Rows(&val_batch_, 0, count));
-    total.sum += loss.sum;
-    total.num_valid += loss.num_valid;
-  }
-  return total.sum / static_cast<double>(std::max<int64_t>(total.num_valid, 1));
+  val_batches_->Read(0, num_samples);
+  model::LossSum loss;
+  CRIA_RETURN_IF_ERROR(model_.Evaluate(val_batches_->micro_batches(), &loss));
+  CRIA_ASSIGN_OR_RETURN(const StepReport report, Agree(loss));
+  return report.loss_sum / static_cast<double>(std::max<int64_t>(report.num_valid, 1));
 }
 
 Status TrainLoop::Save() {
   // Lines first: a checkpoint never knows more steps than the log.
-  CRIA_RETURN_IF_ERROR(metrics_->Sync());
+  if (metrics_) CRIA_RETURN_IF_ERROR(metrics_->Sync());
   const std::string dir = JoinPath(options_.out_dir, "checkpoints");
   CRIA_RETURN_IF_ERROR(Annotate(SaveTrainState(dir, cursor_, static_cast<uint64_t>(config_.seed),
                                                config_yaml_, &model_, optimizer_),
                                 StrCat("save step ", cursor_.step)));
   summary_.checkpoint_dir = CheckpointDir(dir, cursor_.step);
+  if (!writes()) return OkStatus();
   return PruneCheckpoints(dir, static_cast<int>(config_.checkpoint.keep), cursor_.step);
 }
 
@@ -232,12 +285,15 @@ Status TrainLoop::Record(const StepResult& result, int64_t batch_size, double se
   m.mfu = (flops.matmul + flops.attention_causal) * share;
   m.mfu_full = (flops.matmul + flops.attention_full) * share;
   m.seconds_left = step_seconds_ * static_cast<double>(config_.steps - cursor_.step);
-  if (evaluate && val_stream_->samples_per_epoch() > 0) m.val_loss = Evaluate();
+  if (evaluate && val_stream_->samples_per_epoch() > 0) {
+    CRIA_ASSIGN_OR_RETURN(m.val_loss, Evaluate());
+  }
   if (result.bad.empty()) {
     if (summary_.first_loss == 0) summary_.first_loss = result.loss;
     summary_.last_loss = result.loss;
   }
   if (m.val_loss) summary_.val_loss = m.val_loss;
+  if (!writes()) return OkStatus();
   CRIA_RETURN_IF_ERROR(metrics_->Append(m));
   if (printer_) printer_->Print(m);
   if (!tensorboard_) return OkStatus();
@@ -248,19 +304,6 @@ Status TrainLoop::Record(const StepResult& result, int64_t batch_size, double se
                                                          {"speed/mfu", m.mfu}};
   if (m.val_loss) scalars.emplace_back("val/loss", *m.val_loss);
   return tensorboard_->Scalars(m.step, scalars);
-}
-
-model::TokenBatch TrainLoop::Rows(Batch* batch, int64_t begin, int64_t end) const {
-  const int64_t seq = batch->seq;
-  const auto view = [&](std::vector<int32_t>& x) {
-    return model::Tensor(x.data() + begin * seq, model::DType::kI32, {(end - begin) * seq});
-  };
-  return {.batch = end - begin,
-          .time = seq,
-          .tokens = view(batch->tokens_BT),
-          .targets = view(batch->targets_BT),
-          .positions = view(batch->positions_BT),
-          .doc_start = view(batch->doc_start_BT)};
 }
 
 bool TrainLoop::StopRequested() const {

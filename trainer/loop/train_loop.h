@@ -14,6 +14,11 @@
 // What a run computes depends on the configuration alone: the same bits from run to run, for any
 // number of threads, and across any stop and resume. Single-threaded; `stop` may be set by a signal
 // handler.
+//
+// In a parallel job each rank has a TrainLoop of the same configuration, with its groups. All read
+// the same stream, each its share; they agree after every step on loss, norm and whether to go on.
+// Rank 0 writes the run's folder, all write their parts of checkpoints. An error on one rank is the
+// caller's to pass on (Communicator::Abort).
 
 #ifndef CRIA_TRAINER_LOOP_TRAIN_LOOP_H_
 #define CRIA_TRAINER_LOOP_TRAIN_LOOP_H_
@@ -29,8 +34,11 @@
 #include "model/io/weight_source.h"
 #include "model/llama/llama.h"
 #include "model/ops.h"
+#include "model/parallel/groups.h"
 #include "trainer/config/train_config.h"
 #include "trainer/data/batch_stream.h"
+#include "trainer/loop/agreement.h"
+#include "trainer/loop/rank_batches.h"
 #include "trainer/loop/train_state.h"
 #include "trainer/metrics/metrics_log.h"
 #include "trainer/metrics/progress_line.h"
@@ -45,7 +53,8 @@ struct TrainLoopOptions {
   Clock* clock = nullptr;
   const std::atomic<int>* stop = nullptr;  // non-zero: finish the step, save, return
   std::FILE* progress = nullptr;           // null: silent
-  double peak_flops = 0;                   // of the machine, for MFU; 0: unknown
+  double peak_flops = 0;                   // of all ranks' machines, for MFU; 0: unknown
+  const model::Groups* groups = nullptr;   // null: one rank
 };
 
 struct TrainSummary {
@@ -83,14 +92,17 @@ class TrainLoop {
     std::string bad;  // what was not finite; empty when all was
   };
 
+  bool writes() const { return options_.groups == nullptr || options_.groups->world->rank() == 0; }
   Status OpenRunFolder();
-  StepResult RunStep(int64_t step, int64_t batch_size);
-  // The first thing that is not finite, or empty.
-  std::string FindBad(double loss, const GradientNorm& norm) const;
-  double Evaluate();
+  StatusOr<StepResult> RunStep(int64_t step, int64_t batch_size);
+  StatusOr<StepReport> Agree(const model::LossSum& loss);
+  // The first thing that is not finite, in the order in which a step meets them: weights, FP8
+  // operands, the loss, gradients.
+  StatusOr<std::string> FindBad(double loss, const GradientNorm& norm) const;
+  std::string FindBadHere(double loss) const;
+  StatusOr<double> Evaluate();
   Status Save();
   Status Record(const StepResult& result, int64_t batch_size, double seconds, bool evaluate);
-  model::TokenBatch Rows(Batch* batch, int64_t begin, int64_t end) const;
   bool StopRequested() const;
 
   const TrainConfig config_;
@@ -98,11 +110,13 @@ class TrainLoop {
   const LearningRateSchedule schedule_;
   const BatchSchedule batches_;
   const std::string config_yaml_;
+  const Agreement agreement_;
   model::Llama model_;
   AdamW optimizer_;
   Cursor cursor_;
   std::optional<BatchStream> train_stream_, val_stream_;
-  Batch batch_, val_batch_;
+  std::optional<RankBatches> train_batches_, val_batches_;
+  bool stop_ = false;  // all ranks know
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::optional<ProgressPrinter> printer_;
