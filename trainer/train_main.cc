@@ -23,6 +23,8 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/train_config.h"
 #include "trainer/generate/run_samples.h"
+#include "trainer/loop/agreement.h"
+#include "trainer/loop/job_ranks.h"
 #include "trainer/loop/memory.h"
 #include "trainer/loop/peak_flops.h"
 #include "trainer/loop/prepare_job.h"
@@ -260,59 +262,100 @@ Status CheckFlags(const Flags& flags) {
                               flags.resume, " goes on with a run");
 }
 
-Status RunTrain(const Flags& flags) {
-  CRIA_RETURN_IF_ERROR(CheckFlags(flags));
+Status PrintPlan(const Flags& flags) {
   CRIA_ASSIGN_OR_RETURN(const std::string out_dir, OutDir(flags));
   InitModel init;
   CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir, &init));
   const std::unique_ptr<model::Ops> ops = model::cpu::NewCpuOps();
-  if (flags.plan) {
-    std::printf("%s", DescribePlan(config, PlanJob(config, config.Layout(), *ops)).c_str());
+  std::printf("%s", DescribePlan(config, PlanJob(config, config.Layout(), *ops)).c_str());
+  return OkStatus();
+}
+
+// The rate of all ranks' matrix products, in flops a second.
+StatusOr<double> PeakFlops(const TrainConfig& config, model::Ops* ops, const JobRanks& ranks) {
+  if (config.train.peak_gflops > 0) return config.train.peak_gflops * 1e9;
+  const double peak = MeasurePeakFlops(ops, model::ComputeType(config.Precision()), RealClock());
+  CRIA_ASSIGN_OR_RETURN(const int64_t sum,
+                        Agreement(ranks.world()).Sum(static_cast<int64_t>(peak)));
+  return static_cast<double>(sum);
+}
+
+StatusOr<JobData> PrepareOnce(const TrainConfig& config, const Tokenizer* tokenizer,
+                              JobRanks* ranks) {
+  std::FILE* progress = ranks->first() ? stderr : nullptr;
+  std::optional<JobData> data;
+  CRIA_RETURN_IF_ERROR(ranks->OncePerHost([&]() -> Status {
+    CRIA_ASSIGN_OR_RETURN(data, PrepareJob(config, progress, &stop_preparing, tokenizer));
     return OkStatus();
+  }));
+  if (data) return *std::move(data);
+  return PrepareJob(config, nullptr, &stop_preparing, tokenizer);
+}
+
+void PrintJob(const TrainConfig& config, const JobPlan& plan, const JobData& data, double peak,
+              const JobRanks& ranks) {
+  const char* measured = config.train.peak_gflops == 0 ? ", the GEMM rate measured here" : "";
+  std::printf("%s%s, %d threads; MFU is a share of %.1f GFLOP/s%s\n",
+              DescribePlan(config, plan).c_str(), CpuName().c_str(), NumThreads(), peak / 1e9,
+              measured);
+  if (ranks.groups() != nullptr) {
+    std::printf("ranks: %d (%s)\n", ranks.size(), model::Name(ranks.layout()).c_str());
   }
-  CRIA_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(flags, out_dir));
+  std::printf("data: %s, %s tokens to train on, %s to validate on\n", data.dir.c_str(),
+              HumanCount(static_cast<double>(data.train.num_tokens())).c_str(),
+              HumanCount(static_cast<double>(data.val.num_tokens())).c_str());
+  std::fflush(stdout);
+}
+
+// What a new run's folder holds besides what the loop writes.
+Status WriteSideFiles(const std::string& out_dir, const JobData& data, const ModelFiles* start) {
+  CRIA_RETURN_IF_ERROR(MakeDirs(out_dir));
+  if (start != nullptr) CRIA_RETURN_IF_ERROR(SaveGenerationSettings(*start, out_dir));
+  return data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json"));
+}
+
+Status RunRank(const Flags& flags, JobRanks* ranks) {
+  // The first rank looks at the folders: the others might see it write there already.
+  CRIA_ASSIGN_OR_RETURN(const std::string out_dir, ranks->FromFirst([&] { return OutDir(flags); }));
+  CRIA_ASSIGN_OR_RETURN(const std::string checkpoint,
+                        ranks->FromFirst([&] { return FindCheckpoint(flags, out_dir); }));
+  InitModel init;
+  CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir, &init));
+  CRIA_RETURN_IF_ERROR(ranks->MakeGroups(config));
   CRIA_ASSIGN_OR_RETURN(const ModelFiles* start, FindInit(config, checkpoint, &init));
-  if (config.train.warmup > config.steps) {
+  if (config.train.warmup > config.steps && ranks->first()) {
     LogInfo("the run's ", config.steps, " steps end inside the warm-up of ", config.train.warmup,
             ": the learning rate stays under ", config.train.lr);
   }
   InstallSignalHandlers();
   CRIA_ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer,
                         InitTokenizer(config, checkpoint, start));
-  CRIA_ASSIGN_OR_RETURN(const JobData data, PrepareJob(config, stderr, &stop_preparing,
-                                                       tokenizer ? &*tokenizer : nullptr));
-
-  Clock* clock = RealClock();
-  double peak = config.train.peak_gflops * 1e9;
-  if (peak == 0) peak = MeasurePeakFlops(ops.get(), model::ComputeType(config.Precision()), clock);
-  const JobPlan plan = PlanJob(config, config.Layout(), *ops);
-  std::printf("%s%s, %d threads; MFU is a share of %.1f GFLOP/s%s\n",
-              DescribePlan(config, plan).c_str(), CpuName().c_str(), NumThreads(), peak / 1e9,
-              config.train.peak_gflops == 0 ? ", the GEMM rate measured here" : "");
-  std::printf("data: %s, %s tokens to train on, %s to validate on\n", data.dir.c_str(),
-              HumanCount(static_cast<double>(data.train.num_tokens())).c_str(),
-              HumanCount(static_cast<double>(data.val.num_tokens())).c_str());
-  std::fflush(stdout);
+  CRIA_ASSIGN_OR_RETURN(const JobData data,
+                        PrepareOnce(config, tokenizer ? &*tokenizer : nullptr, ranks));
+  const std::unique_ptr<model::Ops> ops = model::cpu::NewCpuOps();
+  CRIA_ASSIGN_OR_RETURN(const double peak, PeakFlops(config, ops.get(), *ranks));
+  const JobPlan plan = PlanJob(config, ranks->layout(), *ops);
+  if (ranks->first()) PrintJob(config, plan, data, peak, *ranks);
 
   auto loop = std::make_unique<TrainLoop>(config, TrainLoopOptions{.out_dir = out_dir,
                                                                    .ops = ops.get(),
-                                                                   .clock = clock,
+                                                                   .clock = RealClock(),
                                                                    .stop = &stop_signals,
                                                                    .progress = stderr,
-                                                                   .peak_flops = peak});
+                                                                   .peak_flops = peak,
+                                                                   .groups = ranks->groups()});
   CRIA_RETURN_IF_ERROR(loop->Open(&data.train, &data.val));
   if (start != nullptr) {
     CRIA_RETURN_IF_ERROR(loop->Init(*start->weights));
-    LogInfo("starting from the weights of ", config.init);
+    if (ranks->first()) LogInfo("starting from the weights of ", config.init);
   }
   if (!checkpoint.empty()) {
     CRIA_RETURN_IF_ERROR(loop->Resume(checkpoint));
-    LogInfo("going on from ", checkpoint);
+    if (ranks->first()) LogInfo("going on from ", checkpoint);
   }
-  CRIA_RETURN_IF_ERROR(MakeDirs(out_dir));
-  if (start != nullptr) CRIA_RETURN_IF_ERROR(SaveGenerationSettings(*start, out_dir));
-  CRIA_RETURN_IF_ERROR(data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json")));
+  if (ranks->first()) CRIA_RETURN_IF_ERROR(WriteSideFiles(out_dir, data, start));
   CRIA_ASSIGN_OR_RETURN(const TrainSummary summary, loop->Run());
+  if (!ranks->first()) return OkStatus();
   PrintSummary(summary, plan, out_dir);
   if (summary.stopped) {
     std::printf("stopped; go on with: ./cria train --out %s --resume auto\n", out_dir.c_str());
@@ -321,6 +364,15 @@ Status RunTrain(const Flags& flags) {
   loop.reset();  // its memory is for the samples
   PrintSamples(config, data.tokenizer, summary.checkpoint_dir, ops.get());
   return OkStatus();
+}
+
+Status RunTrain(const Flags& flags) {
+  CRIA_RETURN_IF_ERROR(CheckFlags(flags));
+  if (flags.plan) return PrintPlan(flags);
+  CRIA_ASSIGN_OR_RETURN(JobRanks ranks, JobRanks::Join());
+  const Status status = RunRank(flags, &ranks);
+  if (!status.ok()) ranks.Abort(status);
+  return status;
 }
 
 }  // namespace

@@ -9,29 +9,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "model/parallel/load_parts.h"
+#include "trainer/loop/rank_options.h"
 #include "trainer/loop/resume_checks.h"
 
 namespace cria::trainer {
 namespace {
-
-// The job's model as this rank holds it.
-model::LlamaOptions RankOptions(const TrainConfig& config, const model::Groups* groups) {
-  model::LlamaOptions options = config.LlamaOptions();
-  if (groups == nullptr) return options;
-  options.layout = groups->layout;
-  options.rank = groups->world->rank();
-  int64_t largest_batch = config.train.batch;
-  for (const int64_t batch : config.train.ramp_batch) {
-    largest_batch = std::max(largest_batch, batch);
-  }
-  // A rank's share may be smaller than what one micro-batch may hold.
-  const int64_t share = (largest_batch + options.layout.dp - 1) / options.layout.dp;
-  options.max_batch = std::min(options.max_batch, share);
-  options.slots =
-      model::SlotsOf(options.layout, options.rank,
-                     NumMicroBatches(largest_batch, options.layout.dp, config.train.micro_batch));
-  return options;
-}
 
 model::Coordinates CoordinatesIn(const model::Groups* groups) {
   return groups == nullptr ? model::Coordinates{} : groups->at;
@@ -50,7 +32,10 @@ TrainLoop::TrainLoop(const TrainConfig& config, const TrainLoopOptions& options)
       batches_(config.Batches()),
       config_yaml_(WriteTrainConfig(config)),
       agreement_(options.groups == nullptr ? nullptr : options.groups->world),
-      model_(config.model, RankOptions(config, options.groups), options.ops, options.groups),
+      model_(config.model,
+             RankOptions(config, LayoutOf(options.groups),
+                         options.groups == nullptr ? 0 : options.groups->world->rank()),
+             options.ops, options.groups),
       optimizer_(model_.parameters(), config.AdamW(), options.ops) {
   if (options.progress != nullptr && writes()) printer_.emplace(options.progress, options.clock);
   model_.parameters()->Initialize(static_cast<uint64_t>(config.seed));
