@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/str.h"
+#include "model/fp8/quantize.h"
 
 namespace cria::model {
 namespace {
@@ -13,40 +14,78 @@ constexpr const char* kOperandNames[] = {".input", ".weight", ".gradient"};
 
 }  // namespace
 
-Linears::Linears(Ops* ops, Precision precision, const std::vector<std::string>& names,
-                 int64_t max_activation_elements, int64_t max_weight_elements, Arena* arena)
-    : ops_(ops), names_(names), recipe_(RecipeOf(precision)) {
+Linears::Linears(Ops* ops, Precision precision, const std::vector<Layer>& layers,
+                 int64_t max_activation_elements, int64_t max_weight_elements, int64_t max_side,
+                 Arena* arena)
+    : ops_(ops), layers_(layers), recipe_(RecipeOf(precision)) {
   if (!recipe_) return;
   // dgrad and fprop: activation x weight; wgrad: activation x activation.
   left_ = arena->Alloc(DType::kBF16, {max_activation_elements});
   right_ = arena->Alloc(DType::kBF16, {std::max(max_activation_elements, max_weight_elements)});
+  amax_ = arena->Alloc(DType::kF32, {max_side});
   if (*recipe_ != Fp8Recipe::kDelayed) return;
   delayed_ = std::make_unique<DelayedScaling>(DelayedScaling::Options{});
-  for (const std::string& name : names) {
-    delayed_->Register(name + kOperandNames[kInput],
+  for (const Layer& layer : layers) {
+    delayed_->Register(layer.name + kOperandNames[kInput],
                        GemmRecipeOf(*recipe_, Gemm::kFprop).left.format);
-    delayed_->Register(name + kOperandNames[kWeight],
+    delayed_->Register(layer.name + kOperandNames[kWeight],
                        GemmRecipeOf(*recipe_, Gemm::kFprop).right.format);
-    delayed_->Register(name + kOperandNames[kGradient],
+    delayed_->Register(layer.name + kOperandNames[kGradient],
                        GemmRecipeOf(*recipe_, Gemm::kDgrad).left.format);
   }
 }
 
-Tensor Linears::Quantize(const QuantizeSpec& spec, int64_t id, Operand operand, const Tensor& x,
-                         Tensor scratch, bool record, float* dequant) {
+comm::Communicator* Linears::GroupOf(ScaleUnit unit, int64_t id, Operand operand) const {
+  const bool by_rows = layers_[static_cast<size_t>(id)].split == WeightSplit::kRows;
+  // Activations have other tokens on cp ranks; their columns are those of the weight's side that
+  // they meet.
+  comm::Communicator* rows = operand != kWeight ? groups_.cp : by_rows ? groups_.tp : nullptr;
+  const bool columns_divided = operand == kGradient ? by_rows : !by_rows;
+  comm::Communicator* columns = columns_divided ? groups_.tp : nullptr;
+  switch (unit) {
+    case ScaleUnit::kTensor:
+      if (rows != nullptr && columns != nullptr) return groups_.all;
+      return rows != nullptr ? rows : columns;
+    case ScaleUnit::kPerRow:
+      return columns;
+    case ScaleUnit::kPerColumn:
+      return rows;
+    case ScaleUnit::kRow1x128:
+    case ScaleUnit::kCol128x1:
+    case ScaleUnit::kBlock128x128:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+StatusOr<Tensor> Linears::Quantize(const QuantizeSpec& spec, int64_t id, Operand operand,
+                                   const Tensor& x, Tensor scratch, bool record, float* dequant) {
   const Tensor out = scratch.Prefix({x.dim(0), x.dim(1)});
   const int entry = static_cast<int>(id) * kNumOperands + operand;
   const float fixed_scale = delayed_ ? delayed_->scale(entry) : 0.0f;
-  const Quantized result = ops_->Quantize({spec, x, out, fixed_scale});
+  comm::Communicator* group = fixed_scale == 0 ? GroupOf(spec.unit, id, operand) : nullptr;
+  Tensor amax;
+  if (group != nullptr) {
+    amax = amax_.Rows(0, NumScales(spec.unit, x.dim(0), x.dim(1)));
+    ops_->Amax({.unit = spec.unit, .from = x, .amax = amax});
+    CRIA_RETURN_IF_ERROR(group
+                             ->AllReduce({.input = amax.data(),
+                                          .output = amax.data(),
+                                          .count = amax.num_elements(),
+                                          .op = comm::ReduceOp::kMax})
+                             .Wait());
+  }
+  const Quantized result = ops_->Quantize(
+      {.spec = spec, .from = x, .to = out, .fixed_scale = fixed_scale, .amax = amax});
   if (delayed_ && record) delayed_->RecordAmax(entry, result.amax);
   if (record && !std::isfinite(result.amax) && first_non_finite_.empty()) {
-    first_non_finite_ = names_[static_cast<size_t>(id)] + kOperandNames[operand];
+    first_non_finite_ = layers_[static_cast<size_t>(id)].name + kOperandNames[operand];
   }
   *dequant *= result.dequant;
   return out;
 }
 
-void Linears::Forward(const LinearForwardArgs& args) {
+Status Linears::Forward(const LinearForwardArgs& args) {
   if (!recipe_) {
     ops_->Matmul({.a = args.x,
                   .b = args.w,
@@ -54,50 +93,73 @@ void Linears::Forward(const LinearForwardArgs& args) {
                   .transpose_b = true,
                   .b_is_weight = true,
                   .keep_b = keeps_weights_});
-    return;
+    return OkStatus();
   }
   const GemmRecipe recipe = GemmRecipeOf(*recipe_, Gemm::kFprop);
   float scale = 1;
-  const Tensor x = Quantize(recipe.left, args.id, kInput, args.x, left_, args.record, &scale);
-  const Tensor w = Quantize(recipe.right, args.id, kWeight, args.w, right_, args.record, &scale);
+  CRIA_ASSIGN_OR_RETURN(const Tensor x,
+                        Quantize(recipe.left, args.id, kInput, args.x, left_, args.record, &scale));
+  CRIA_ASSIGN_OR_RETURN(const Tensor w, Quantize(recipe.right, args.id, kWeight, args.w, right_,
+                                                 args.record, &scale));
   ops_->Matmul({.a = x, .b = w, .c = args.y, .transpose_b = true, .scale = scale});
+  return OkStatus();
 }
 
-void Linears::BackwardInput(const LinearBackwardArgs& args) {
+Status Linears::BackwardInput(const LinearBackwardArgs& args) {
   if (!recipe_) {
     ops_->Matmul(
         {.a = args.dy, .b = args.w, .c = args.dx, .b_is_weight = true, .keep_b = keeps_weights_});
-    return;
+    return OkStatus();
   }
   const GemmRecipe recipe = GemmRecipeOf(*recipe_, Gemm::kDgrad);
   float scale = 1;
-  const Tensor dy = Quantize(recipe.left, args.id, kGradient, args.dy, left_, true, &scale);
-  const Tensor w = Quantize(recipe.right, args.id, kWeight, args.w, right_, true, &scale);
+  CRIA_ASSIGN_OR_RETURN(const Tensor dy,
+                        Quantize(recipe.left, args.id, kGradient, args.dy, left_, true, &scale));
+  CRIA_ASSIGN_OR_RETURN(const Tensor w,
+                        Quantize(recipe.right, args.id, kWeight, args.w, right_, true, &scale));
   ops_->Matmul({.a = dy, .b = w, .c = args.dx, .scale = scale});
+  return OkStatus();
 }
 
-void Linears::BackwardWeight(const LinearBackwardArgs& args) {
+Status Linears::BackwardWeight(const LinearBackwardArgs& args) {
   if (!recipe_) {
     ops_->Matmul(
         {.a = args.dy, .b = args.x, .c = args.dw, .transpose_a = true, .accumulate = true});
-    return;
+    return OkStatus();
   }
   const GemmRecipe recipe = GemmRecipeOf(*recipe_, Gemm::kWgrad);
   float scale = 1;
-  const Tensor dy = Quantize(recipe.left, args.id, kGradient, args.dy, left_, true, &scale);
-  const Tensor x = Quantize(recipe.right, args.id, kInput, args.x, right_, true, &scale);
+  CRIA_ASSIGN_OR_RETURN(const Tensor dy,
+                        Quantize(recipe.left, args.id, kGradient, args.dy, left_, true, &scale));
+  CRIA_ASSIGN_OR_RETURN(const Tensor x,
+                        Quantize(recipe.right, args.id, kInput, args.x, right_, true, &scale));
   ops_->Matmul(
       {.a = dy, .b = x, .c = args.dw, .transpose_a = true, .accumulate = true, .scale = scale});
+  return OkStatus();
 }
 
-void Linears::EndStep(bool skipped) {
+Status Linears::EndStep(bool skipped, comm::Communicator* stage) {
   first_non_finite_.clear();
-  if (!delayed_) return;
+  if (!delayed_) return OkStatus();
   if (skipped) {
     delayed_->DiscardStep();
-  } else {
-    delayed_->Update();
+    return OkStatus();
   }
+  if (stage != nullptr) {
+    std::vector<float> amax;
+    for (int i = 0; i < delayed_->num_tensors(); ++i) amax.push_back(delayed_->history(i)[0]);
+    CRIA_RETURN_IF_ERROR(stage
+                             ->AllReduce({.input = amax.data(),
+                                          .output = amax.data(),
+                                          .count = static_cast<int64_t>(amax.size()),
+                                          .op = comm::ReduceOp::kMax})
+                             .Wait());
+    for (int i = 0; i < delayed_->num_tensors(); ++i) {
+      delayed_->RecordAmax(i, amax[static_cast<size_t>(i)]);
+    }
+  }
+  delayed_->Update();
+  return OkStatus();
 }
 
 void Linears::Reset() {

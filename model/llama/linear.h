@@ -17,12 +17,24 @@
 #include <string>
 #include <vector>
 
+#include "comm/api/communicator.h"
 #include "model/arena.h"
 #include "model/fp8/delayed.h"
 #include "model/ops.h"
 #include "model/precision.h"
 
 namespace cria::model {
+
+// How a layer's weight w[N,K] is divided: by its rows (each rank has all inputs and its share of
+// outputs) or by its columns (its share of inputs; outputs are summed).
+enum class WeightSplit : uint8_t { kRows, kColumns };
+
+// Ranks that hold the other parts of an operand; null: none.
+struct OperandGroups {
+  comm::Communicator* tp = nullptr;   // of weights, and of the divided side of activations
+  comm::Communicator* cp = nullptr;   // of activations: other tokens
+  comm::Communicator* all = nullptr;  // both
+};
 
 struct LinearForwardArgs {
   int64_t id = 0;      // index of the layer's name
@@ -44,20 +56,29 @@ struct LinearBackwardArgs {
 class Linears {
  public:
   // Scratch for operands of up to max_elements each comes from the arena (FP8 only).
-  Linears(Ops* ops, Precision precision, const std::vector<std::string>& names,
-          int64_t max_activation_elements, int64_t max_weight_elements, Arena* arena);
+  struct Layer {
+    std::string name;
+    WeightSplit split = WeightSplit::kRows;
+  };
+  // `max_side`: rows or columns of the longest operand.
+  Linears(Ops* ops, Precision precision, const std::vector<Layer>& layers,
+          int64_t max_activation_elements, int64_t max_weight_elements, int64_t max_side,
+          Arena* arena);
+
+  void set_groups(const OperandGroups& groups) { groups_ = groups; }
 
   // Weights stay where they are, unchanged, until Ops::WeightsChanged.
   void set_keeps_weights(bool keeps) { keeps_weights_ = keeps; }
 
-  void Forward(const LinearForwardArgs& args);
+  Status Forward(const LinearForwardArgs& args);
   // dx = dy w, then dw += dy^T x. The two halves may be called apart where x is computed in
   // between.
-  void BackwardInput(const LinearBackwardArgs& args);
-  void BackwardWeight(const LinearBackwardArgs& args);
+  Status BackwardInput(const LinearBackwardArgs& args);
+  Status BackwardWeight(const LinearBackwardArgs& args);
 
-  // After the optimizer's step, or after one that was skipped and must leave no trace.
-  void EndStep(bool skipped);
+  // After the optimizer's step, or after one that was skipped and must leave no trace. `stage`: the
+  // ranks that ran the same layers; null: this one alone.
+  Status EndStep(bool skipped, comm::Communicator* stage = nullptr);
   // The first operand since the last EndStep that held an infinity or a NaN, as "layer.input";
   // empty when there was none. Rounding to 8 bits saturates infinities, so nothing later would show
   // them.
@@ -72,11 +93,15 @@ class Linears {
   enum Operand { kInput, kWeight, kGradient, kNumOperands };
 
   // x quantised into scratch.
-  Tensor Quantize(const QuantizeSpec& spec, int64_t id, Operand operand, const Tensor& x,
-                  Tensor scratch, bool record, float* dequant);
+  StatusOr<Tensor> Quantize(const QuantizeSpec& spec, int64_t id, Operand operand, const Tensor& x,
+                            Tensor scratch, bool record, float* dequant);
+  // Who holds the rest of the numbers that share a scale.
+  comm::Communicator* GroupOf(ScaleUnit unit, int64_t id, Operand operand) const;
 
   Ops* ops_;
-  std::vector<std::string> names_;
+  std::vector<Layer> layers_;
+  OperandGroups groups_;
+  Tensor amax_;
   std::string first_non_finite_;
   std::optional<Fp8Recipe> recipe_;
   bool keeps_weights_ = false;

@@ -71,6 +71,7 @@ class Llama {
         const Groups* groups = nullptr);
 
   const LlamaConfig& config() const { return config_; }
+  const LlamaOptions& options() const { return stage_.options(); }
   const ParameterLayout& layout() const { return parameters_.layout(); }
   ParameterBuffers* parameters() { return &parameters_; }
   const ParameterBuffers& parameters() const { return parameters_; }

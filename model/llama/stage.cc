@@ -55,6 +55,10 @@ Stage::Stage(const LlamaConfig& config, const StageOptions& options, Ops* ops,
       linears_(AllocateLinears(config, options, parameters_, ops, &arena_)) {
   CRIA_CHECK_EQ(split_.size(), options.layout.tp);
   linears_.set_keeps_weights(store->keeps_weights());
+  if (groups != nullptr) {
+    linears_.set_groups(
+        {.tp = groups->tp.get(), .cp = groups->cp.get(), .all = groups->operands.get()});
+  }
   FillRopeTable(config_, b_.cosines, b_.sines);
 }
 
@@ -180,22 +184,23 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
   const Tensor delta = b_.delta.Rows(0, own_rows(batch));
   const Tensor partial = b_.delta_partial.Rows(0, rows(batch));
   CRIA_RETURN_IF_ERROR(split_.Gather(s.normed_attention));
-  linears_.Forward({.id = LinearId(layer, kQkv),
-                    .x = s.normed_attention,
-                    .w = MatrixAt(w.block, w.at.qkv, q_dim + 2 * kv_dim, config_.dim),
-                    .y = s.qkv,
-                    .record = record});
+  CRIA_RETURN_IF_ERROR(
+      linears_.Forward({.id = LinearId(layer, kQkv),
+                        .x = s.normed_attention,
+                        .w = MatrixAt(w.block, w.at.qkv, q_dim + 2 * kv_dim, config_.dim),
+                        .y = s.qkv,
+                        .record = record}));
   ops_->Rope({.x = s.qkv.Columns(0, q_dim + kv_dim),
               .positions = batch.positions,
               .cosines = b_.cosines,
               .sines = b_.sines,
               .head_dim = local_.HeadDim()});
   CRIA_RETURN_IF_ERROR(Attention(s, batch));
-  linears_.Forward({.id = LinearId(layer, kOut),
-                    .x = s.attention,
-                    .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
-                    .y = partial,
-                    .record = record});
+  CRIA_RETURN_IF_ERROR(linears_.Forward({.id = LinearId(layer, kOut),
+                                         .x = s.attention,
+                                         .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
+                                         .y = partial,
+                                         .record = record}));
   CRIA_RETURN_IF_ERROR(split_.SumAndScatter(partial, delta));
   ops_->RmsNormForward({.x = s.x,
                         .delta = delta,
@@ -205,17 +210,18 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
                         .rstd = s.rstd_ffn,
                         .eps = static_cast<float>(config_.norm_eps)});
   CRIA_RETURN_IF_ERROR(split_.Gather(s.normed_ffn));
-  linears_.Forward({.id = LinearId(layer, kGateUp),
-                    .x = s.normed_ffn,
-                    .w = MatrixAt(w.block, w.at.gate_up, 2 * local_.ffn, config_.dim),
-                    .y = s.gate_up,
-                    .record = record});
+  CRIA_RETURN_IF_ERROR(
+      linears_.Forward({.id = LinearId(layer, kGateUp),
+                        .x = s.normed_ffn,
+                        .w = MatrixAt(w.block, w.at.gate_up, 2 * local_.ffn, config_.dim),
+                        .y = s.gate_up,
+                        .record = record}));
   ops_->SwigluForward({.gate_up = s.gate_up, .act = s.act});
-  linears_.Forward({.id = LinearId(layer, kDown),
-                    .x = s.act,
-                    .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
-                    .y = partial,
-                    .record = record});
+  CRIA_RETURN_IF_ERROR(linears_.Forward({.id = LinearId(layer, kDown),
+                                         .x = s.act,
+                                         .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
+                                         .y = partial,
+                                         .record = record}));
   return split_.SumAndScatter(partial, delta);
 }
 
@@ -413,13 +419,13 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
                                    .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
                                    .dx = b_.dact.Rows(0, all),
                                    .dw = MatrixAt(gradients, w.at.down, config_.dim, local_.ffn)};
-  linears_.BackwardInput(down);
+  CRIA_RETURN_IF_ERROR(linears_.BackwardInput(down));
   const bool act_again = options_.recompute == Recompute::kSelective;
   ops_->SwigluBackward({.gate_up = s.gate_up,
                         .dact = down.dx,
                         .dgate_up = s.gate_up,
                         .act = act_again ? s.act : Tensor()});
-  linears_.BackwardWeight(down);
+  CRIA_RETURN_IF_ERROR(linears_.BackwardWeight(down));
   const LinearBackwardArgs gate_up = {
       .id = LinearId(layer, kGateUp),
       .dy = s.gate_up,
@@ -427,8 +433,8 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
       .w = MatrixAt(w.block, w.at.gate_up, 2 * local_.ffn, config_.dim),
       .dx = b_.dnormed_partial.Rows(0, all),
       .dw = MatrixAt(gradients, w.at.gate_up, 2 * local_.ffn, config_.dim)};
-  linears_.BackwardInput(gate_up);
-  linears_.BackwardWeight(gate_up);
+  CRIA_RETURN_IF_ERROR(linears_.BackwardInput(gate_up));
+  CRIA_RETURN_IF_ERROR(linears_.BackwardWeight(gate_up));
   return NormBackward(norm, w.at.ffn_norm, step);
 }
 
@@ -446,8 +452,8 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
                                   .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
                                   .dx = b_.dattention.Rows(0, all),
                                   .dw = MatrixAt(gradients, w.at.out, config_.dim, q_dim)};
-  linears_.BackwardInput(out);
-  linears_.BackwardWeight(out);
+  CRIA_RETURN_IF_ERROR(linears_.BackwardInput(out));
+  CRIA_RETURN_IF_ERROR(linears_.BackwardWeight(out));
   const Tensor dqkv = b_.dqkv.Rows(0, all);
   CRIA_RETURN_IF_ERROR(AttentionBackward(s, step.batch, out.dx, dqkv));
   ops_->Rope({.x = dqkv.Columns(0, q_dim + kv_dim),
@@ -462,8 +468,8 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
                                   .w = MatrixAt(w.block, w.at.qkv, qkv_dim, config_.dim),
                                   .dx = b_.dnormed_partial.Rows(0, all),
                                   .dw = MatrixAt(gradients, w.at.qkv, qkv_dim, config_.dim)};
-  linears_.BackwardInput(qkv);
-  linears_.BackwardWeight(qkv);
+  CRIA_RETURN_IF_ERROR(linears_.BackwardInput(qkv));
+  CRIA_RETURN_IF_ERROR(linears_.BackwardWeight(qkv));
   return NormBackward(norm, w.at.attention_norm, step);
 }
 

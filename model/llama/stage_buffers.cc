@@ -8,7 +8,14 @@ namespace cria::model {
 namespace {
 
 // The four GEMM groups of a layer, as Linears counts them (stage.cc has the enum).
-constexpr const char* kLinearNames[] = {"qkv", "out", "gate_up", "down"};
+struct LayerKind {
+  const char* name;
+  WeightSplit split;
+};
+constexpr LayerKind kLayerKinds[] = {{"qkv", WeightSplit::kRows},
+                                     {"out", WeightSplit::kColumns},
+                                     {"gate_up", WeightSplit::kRows},
+                                     {"down", WeightSplit::kColumns}};
 
 // Rows of a tile of the head: its logits stay within about 8 MiB, near the cache.
 int64_t HeadTileRows(int64_t vocab, int64_t max_rows) {
@@ -161,16 +168,19 @@ StageBuffers StageBuffers::Allocate(const LlamaConfig& config, const StageOption
 Linears AllocateLinears(const LlamaConfig& config, const StageOptions& options,
                         const ParameterLayout& parameters, Ops* ops, Arena* arena) {
   const Sizes z(config, options, parameters);
-  std::vector<std::string> names;
+  std::vector<Linears::Layer> layers;
   for (const LayerRange& chunk : parameters.slice().chunks) {
     for (int64_t i = chunk.begin; i < chunk.end; ++i) {
-      for (const char* name : kLinearNames) names.push_back(StrCat("model.layers.", i, ".", name));
+      for (const LayerKind& kind : kLayerKinds) {
+        layers.push_back({StrCat("model.layers.", i, ".", kind.name), kind.split});
+      }
     }
   }
   const int64_t widest = std::max({z.qkv_dim, 2 * z.local.ffn, z.local.dim, z.local.QDim()});
   // Of [qkv, dim], [dim, q], [2 ffn, dim] and [dim, ffn] the largest.
   const int64_t largest_weight = z.local.dim * std::max(z.qkv_dim, 2 * z.local.ffn);
-  return Linears(ops, options.precision, names, z.rows * widest, largest_weight, arena);
+  return Linears(ops, options.precision, layers, z.rows * widest, largest_weight,
+                 std::max(z.rows, widest), arena);
 }
 
 StepShape ShapeOf(const LlamaConfig& config, const StageOptions& options,

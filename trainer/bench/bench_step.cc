@@ -77,9 +77,8 @@ BenchStep::BenchStep(const BenchShape& shape, model::Precision precision, model:
       batch_(batch),
       model_(shape.config,
              {.precision = precision, .max_batch = shape.batch, .max_time = shape.time}, ops),
-      optimizer_(model_.layout(), {}, ops) {
-  model::InitializeParameters(model_.layout(), kSeed, model_.weights());
-  model_.WeightsChanged();
+      optimizer_(model_.parameters(), {}, ops) {
+  model_.parameters()->Initialize(kSeed);
 }
 
 StepResult BenchStep::Gradients() {
@@ -87,13 +86,16 @@ StepResult BenchStep::Gradients() {
   model_.ZeroGradients();
   const model::LossSum loss =
       model_.ForwardBackward(batch_->View(), static_cast<float>(1.0 / tokens));
-  return {.loss = loss.sum / tokens, .grad_norm = optimizer_.Norm(model_.gradients()).value};
+  const auto norm = optimizer_.Norm();
+  CRIA_CHECK(norm.ok(), Message(norm.status()));  // one rank
+  return {.loss = loss.sum / tokens, .grad_norm = norm->value};
 }
 
 StepResult BenchStep::Run() {
   const StepResult result = Gradients();
-  optimizer_.Step(model_.weights(), model_.gradients(), kLearningRate, result.grad_norm);
-  model_.linears()->EndStep(/*skipped=*/false);
+  optimizer_.Step(kLearningRate, result.grad_norm);
+  const Status ended = model_.linears()->EndStep(/*skipped=*/false);
+  CRIA_CHECK(ended.ok(), Message(ended));
   model_.WeightsChanged();
   return result;
 }

@@ -54,8 +54,9 @@ Status TrainLoop::Open(const TokenDataset* train, const TokenDataset* val) {
                                 train->manifest().vocab_size);
   }
   val_stream_.emplace(val, BatchStream::Options{.seq = config_.train.seq, .shuffle = false});
-  const RankBatchOptions rank = {.micro_batch = config_.train.micro_batch,
-                                 .seq = config_.train.seq};
+  const RankBatchOptions rank = {
+      .micro_batch = std::min(config_.train.micro_batch, model_.options().max_batch),
+      .seq = config_.train.seq};
   const model::Layout layout = LayoutOf(options_.groups);
   const model::Coordinates at = CoordinatesIn(options_.groups);
   train_batches_.emplace(&*train_stream_, layout, at, rank);
@@ -197,7 +198,9 @@ StatusOr<TrainLoop::StepResult> TrainLoop::RunStep(int64_t step, int64_t batch_s
     optimizer_.Step(LearningRate(schedule_, step), norm.value);
     CRIA_RETURN_IF_ERROR(model_.parameters()->GatherWeights());
   }
-  model_.linears()->EndStep(/*skipped=*/!result.bad.empty());
+  CRIA_RETURN_IF_ERROR(model_.linears()->EndStep(
+      /*skipped=*/!result.bad.empty(),
+      options_.groups == nullptr ? nullptr : options_.groups->stage.get()));
   return result;
 }
 

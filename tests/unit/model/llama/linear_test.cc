@@ -30,7 +30,8 @@ struct Layer {
         outs(n),
         ins(k),
         arena(1 << 22),
-        linears(ops.get(), precision, {"a", "b"}, r * (n > k ? n : k), n * k, &arena),
+        linears(ops.get(), precision, {{"a"}, {"b"}}, r * (n > k ? n : k), n * k,
+                std::max({r, n, k}), &arena),
         x(TestTensor::Random(type, r, k, 1)),
         w(TestTensor::Random(type, n, k, 2)),
         dy(TestTensor::Random(type, r, n, 3)),
@@ -39,8 +40,11 @@ struct Layer {
         dw(DType::kF32, n, k) {}
 
   void Forward(int64_t id = 0, bool record = true) {
-    linears.Forward(
-        {.id = id, .x = x.matrix(), .w = w.matrix(), .y = y.matrix(), .record = record});
+    ASSERT_TRUE(
+        linears
+            .Forward(
+                {.id = id, .x = x.matrix(), .w = w.matrix(), .y = y.matrix(), .record = record})
+            .ok());
   }
   void Backward(int64_t id = 0) {
     const LinearBackwardArgs args = {.id = id,
@@ -49,8 +53,8 @@ struct Layer {
                                      .w = w.matrix(),
                                      .dx = dx.matrix(),
                                      .dw = dw.matrix()};
-    linears.BackwardInput(args);
-    linears.BackwardWeight(args);
+    ASSERT_TRUE(linears.BackwardInput(args).ok());
+    ASSERT_TRUE(linears.BackwardWeight(args).ok());
   }
 
   const DType type;
@@ -105,7 +109,7 @@ TEST_P(LinearTest, ThreeProductsAtOddAndAlignedSizes) {
       EXPECT_LT(RmsError(l.y, reference::Matmul(x, w, {r, n, k, false, true})), forward);
       EXPECT_LT(RmsError(l.dx, reference::Matmul(dy, w, {r, k, n, false, false})), backward);
       EXPECT_LT(RmsError(l.dw, reference::Matmul(dy, x, {n, k, r, true, false})), backward);
-      l.linears.EndStep(false);
+      ASSERT_TRUE(l.linears.EndStep(false).ok());
     }
   }
 }
@@ -148,7 +152,7 @@ TEST_P(LinearTest, WeightsAThousandTimesLargerKeepTheNominalError) {
   l.w = small;
   for (int step = 0; step < 3; ++step) {
     l.Forward();
-    l.linears.EndStep(false);
+    ASSERT_TRUE(l.linears.EndStep(false).ok());
   }
   l.w = TestTensor::Random(l.type, 65, 128, 2);
   const Values want = reference::Matmul(l.x.values(), l.w.values(), {64, 65, 128, false, true});
@@ -169,7 +173,7 @@ TEST_P(LinearTest, SavedStateRestoresTheSameBits) {
     l.Forward(1);
     l.Backward(0);
     l.Backward(1);
-    l.linears.EndStep(false);
+    ASSERT_TRUE(l.linears.EndStep(false).ok());
   }
   const std::vector<NamedFloats> state = l.linears.SaveState();
   // Two arrays for three operands of two layers; never more.
@@ -193,13 +197,13 @@ TEST_P(LinearTest, ASkippedStepLeavesNoTrace) {
   Layer twin(GetParam(), 8, 9, 16);
   for (Layer* layer : {&l, &twin}) {
     layer->Forward();
-    layer->linears.EndStep(false);
+    ASSERT_TRUE(layer->linears.EndStep(false).ok());
   }
   l.x = TestTensor::Random(l.type, 8, 16, 5, 0, 1e6);
   l.Forward();
   l.x.Set(0, 0, std::numeric_limits<double>::infinity());
   l.Forward();
-  l.linears.EndStep(/*skipped=*/true);
+  ASSERT_TRUE(l.linears.EndStep(/*skipped=*/true).ok());
   l.x = twin.x;
   for (Layer* layer : {&l, &twin}) layer->Forward();
   EXPECT_EQ(l.y.values(), twin.y.values());
@@ -215,7 +219,7 @@ TEST_P(LinearTest, NamesTheFirstOperandThatIsNotFinite) {
     l.Forward();
     l.Backward();
     EXPECT_EQ(l.linears.first_non_finite(), "");
-    l.linears.EndStep(false);
+    ASSERT_TRUE(l.linears.EndStep(false).ok());
 
     Layer with_input(GetParam(), 5, 9, 17);
     with_input.x.Set(4, 16, bad);
@@ -224,7 +228,7 @@ TEST_P(LinearTest, NamesTheFirstOperandThatIsNotFinite) {
     EXPECT_EQ(std::isfinite(with_input.y.At(4, 8)), fp8 && std::isinf(bad));
     with_input.Forward(0);
     EXPECT_EQ(with_input.linears.first_non_finite(), fp8 ? "b.input" : "");
-    with_input.linears.EndStep(true);
+    ASSERT_TRUE(with_input.linears.EndStep(true).ok());
     EXPECT_EQ(with_input.linears.first_non_finite(), "");
     with_input.Forward(1, /*record=*/false);
     EXPECT_EQ(with_input.linears.first_non_finite(), "");

@@ -41,7 +41,7 @@ class LlamaDeterminismTest : public testing::TestWithParam<Precision> {
       float* weights = model->weights().f32();
       for (size_t i = 0; i < gradients.size(); ++i) weights[i] -= 0.1f * gradients[i];
       model->WeightsChanged();
-      model->linears()->EndStep(/*skipped=*/false);
+      EXPECT_TRUE(model->linears()->EndStep(/*skipped=*/false).ok());
     }
     for (const NamedFloats& array : model->linears()->SaveState()) {
       trace.state.push_back(array.values);
@@ -88,7 +88,7 @@ TEST_P(LlamaDeterminismTest, EqualMicroBatchesOfAStepGiveEqualBits) {
   const OwnedBatch warm_up = RandomBatch(SmallConfig(), 2, 70, 1);
   for (int step = 0; step < 3; ++step) {  // delayed scaling has a history then
     model.Step(warm_up);
-    model->linears()->EndStep(false);
+    ASSERT_TRUE(model->linears()->EndStep(false).ok());
   }
   const OwnedBatch batch = RandomBatch(SmallConfig(), 2, 70, 2);
   const LossSum first = model.Step(batch);
@@ -115,11 +115,11 @@ TEST_P(LlamaDeterminismTest, EvaluateGivesTheTrainingLossAndLeavesNoTrace) {
     const std::vector<float> gradients = model.gradients();
     model->Evaluate(other.view());
     EXPECT_TRUE(model.gradients() == gradients);
-    model->linears()->EndStep(false);
+    ASSERT_TRUE(model->linears()->EndStep(false).ok());
     // The twin never evaluates.
     EXPECT_EQ(twin.Step(batch).sum, trained.sum);
     EXPECT_TRUE(twin.gradients() == gradients);
-    twin->linears()->EndStep(false);
+    ASSERT_TRUE(twin->linears()->EndStep(false).ok());
     const auto state = model->linears()->SaveState();
     const auto twin_state = twin->linears()->SaveState();
     ASSERT_EQ(state.size(), twin_state.size());
@@ -166,12 +166,12 @@ TEST_P(LlamaDeterminismTest, AStepAllocatesNothingAfterTheFirst) {
   TestModel model(SmallConfig(), Options());
   const OwnedBatch batch = RandomBatch(SmallConfig(), 2, 70, 1);
   model.Step(batch);
-  model->linears()->EndStep(false);
+  ASSERT_TRUE(model->linears()->EndStep(false).ok());
   model.Step(batch);
-  model->linears()->EndStep(false);
+  ASSERT_TRUE(model->linears()->EndStep(false).ok());
   const auto used = mallinfo2().uordblks;
   model.Step(batch);
-  model->linears()->EndStep(false);
+  ASSERT_TRUE(model->linears()->EndStep(false).ok());
   EXPECT_EQ(mallinfo2().uordblks, used);
 }
 

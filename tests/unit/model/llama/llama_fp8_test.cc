@@ -66,7 +66,7 @@ TEST_P(LlamaPrecisionTest, IsNearFp32AtOddSizes) {
       EXPECT_NEAR(model.Step(batch).sum, want, nearness.loss * want);
       EXPECT_GT(Cosine(model.gradients(), exact.gradients()), nearness.cosine);
       EXPECT_EQ(model->linears()->first_non_finite(), "");
-      model->linears()->EndStep(false);
+      ASSERT_TRUE(model->linears()->EndStep(false).ok());
     }
   }
 }
@@ -83,7 +83,7 @@ TEST_P(LlamaPrecisionTest, ZeroRowsGiveFiniteNumbers) {
     EXPECT_TRUE(std::isfinite(model.Step(batch).sum));
     for (const float g : model.gradients()) ASSERT_TRUE(std::isfinite(g));
     EXPECT_EQ(model->linears()->first_non_finite(), "");
-    model->linears()->EndStep(false);
+    ASSERT_TRUE(model->linears()->EndStep(false).ok());
   }
 }
 
@@ -92,7 +92,7 @@ TEST_P(LlamaPrecisionTest, LoadedWeightsAreNotQuantisedByTheScaleOfRandomOnes) {
   const OwnedBatch batch = RandomBatch(config, 1, 32, 1);
   TestModel model(config, Options(1, 32), 1, 1);
   model.Step(batch);
-  model->linears()->EndStep(false);
+  ASSERT_TRUE(model->linears()->EndStep(false).ok());
   TestModel large(config, {.max_batch = 1, .max_time = 32}, 1, 1);
   // A model at its working point, 1000 times larger where a norm undoes the factor.
   std::vector<float> weights = large.weights();
