@@ -121,8 +121,7 @@ StatusOr<TrainSummary> TrainLoop::Run() {
   int64_t saved_step = summary_.checkpoint_dir.empty() ? -1 : cursor_.step;
   int64_t tokens_before = cursor_.tokens;
   Status failure = OkStatus();
-  stop_ = options_.groups == nullptr && StopRequested();
-  while (cursor_.step < config_.steps && !stop_) {
+  while (cursor_.step < config_.steps && !MustStop()) {
     const int64_t step = cursor_.step + 1;
     const int64_t batch_size = BatchSize(batches_, step);
     const double before = options_.clock->MonotonicSeconds();
@@ -292,6 +291,10 @@ Status TrainLoop::Record(const StepResult& result, int64_t batch_size, double se
                                                          {"speed/mfu", m.mfu}};
   if (m.val_loss) scalars.emplace_back("val/loss", *m.val_loss);
   return tensorboard_->Scalars(m.step, scalars);
+}
+
+bool TrainLoop::MustStop() const {
+  return options_.groups == nullptr ? StopRequested() : stop_;
 }
 
 bool TrainLoop::StopRequested() const {

@@ -103,6 +103,8 @@ class TrainLoop {
   StatusOr<double> Evaluate();
   Status Save();
   Status Record(const StepResult& result, int64_t batch_size, double seconds, bool evaluate);
+  // Alone at once; of many ranks what they agreed on after the last step.
+  bool MustStop() const;
   bool StopRequested() const;
 
   const TrainConfig config_;
@@ -116,7 +118,7 @@ class TrainLoop {
   Cursor cursor_;
   std::optional<BatchStream> train_stream_, val_stream_;
   std::optional<RankBatches> train_batches_, val_batches_;
-  bool stop_ = false;  // all ranks know
+  bool stop_ = false;  // agreed on
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::optional<ProgressPrinter> printer_;
