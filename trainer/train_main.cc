@@ -289,7 +289,7 @@ StatusOr<JobData> PrepareOnce(const TrainConfig& config, const Tokenizer* tokeni
     return OkStatus();
   }));
   if (data) return *std::move(data);
-  return PrepareJob(config, nullptr, &stop_preparing, tokenizer);
+  return OpenJob(config, tokenizer);
 }
 
 void PrintJob(const TrainConfig& config, const JobPlan& plan, const JobData& data, double peak,

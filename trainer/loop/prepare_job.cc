@@ -64,13 +64,11 @@ Status CheckTokenizer(const std::string& dir, const Manifest& manifest,
 
 StatusOr<JobData> PrepareJob(const TrainConfig& config, std::FILE* progress,
                              const std::atomic<bool>* stop, const Tokenizer* tokenizer) {
-  std::string dir = config.data.path;
-  if (dir.empty()) {
-    dir = DirFor(config.data, tokenizer);
+  if (config.data.path.empty()) {
     PrepareOptions options;
     options.source.inputs = config.data.inputs;
     options.source.field = config.data.field;
-    options.out_dir = dir;
+    options.out_dir = DirFor(config.data, tokenizer);
     options.vocab_size = config.data.vocab;
     if (tokenizer != nullptr) {
       CRIA_ASSIGN_OR_RETURN(options.tokenizer_path, SaveToCache(*tokenizer));
@@ -88,6 +86,12 @@ StatusOr<JobData> PrepareJob(const TrainConfig& config, std::FILE* progress,
     }
     CRIA_RETURN_IF_ERROR(Annotate(prepared, "prepare the data"));
   }
+  return OpenJob(config, tokenizer);
+}
+
+StatusOr<JobData> OpenJob(const TrainConfig& config, const Tokenizer* tokenizer) {
+  const std::string dir =
+      config.data.path.empty() ? DirFor(config.data, tokenizer) : config.data.path;
   CRIA_ASSIGN_OR_RETURN(TokenDataset train, TokenDataset::Open(dir, "train"));
   if (tokenizer != nullptr) {
     CRIA_RETURN_IF_ERROR(CheckTokenizer(dir, train.manifest(), *tokenizer));

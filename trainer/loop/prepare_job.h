@@ -29,6 +29,9 @@ struct JobData {
 StatusOr<JobData> PrepareJob(const TrainConfig& config, std::FILE* progress,
                              const std::atomic<bool>* stop, const Tokenizer* tokenizer = nullptr);
 
+// Opens and verifies what another rank on this host has prepared.
+StatusOr<JobData> OpenJob(const TrainConfig& config, const Tokenizer* tokenizer = nullptr);
+
 }  // namespace cria::trainer
 
 #endif  // CRIA_TRAINER_LOOP_PREPARE_JOB_H_
