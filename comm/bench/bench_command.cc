@@ -14,6 +14,8 @@
 #include "comm/bench/board.h"
 #include "comm/bench/join.h"
 #include "comm/bench/launch.h"
+#include "comm/bench/launched_rank.h"
+#include "comm/rendezvous/rank_environment.h"
 
 namespace cria::comm {
 namespace {
@@ -79,7 +81,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->delimiter(',')
       ->check(CLI::IsMember(ImplementationNames()))
       ->capture_default_str();
-  app->add_option("--ranks", options.ranks, "Rank processes on this machine")
+  app->add_option("--ranks", options.ranks,
+                  "Rank processes on this machine; those of cria launch, mpirun or srun where one "
+                  "started us")
       ->check(CLI::Range(1, Board::kRanksMax))
       ->capture_default_str();
   app->add_option("--op", flags->ops,
@@ -145,9 +149,19 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--rank-folder", flags->rank_folder)->group("");
 }
 
-Status Run(Flags* flags, const std::vector<std::string>& arguments) {
+// Somebody else may have started this process as a rank.
+Status Run(Flags* flags, bool ranks_given, const std::vector<std::string>& arguments) {
+  CRIA_ASSIGN_OR_RETURN(const RankEnvironment environment,
+                        ReadRankEnvironment(ProcessEnvironment()));
+  int& ranks = flags->options.ranks;
+  if (environment.source != "none" && ranks_given && ranks != environment.world_size) {
+    return InvalidArgumentError("--ranks ", ranks, ", but this is rank ", environment.rank, " of ",
+                                environment.world_size, " that ", environment.source, " started");
+  }
+  if (environment.source != "none") ranks = environment.world_size;
   CRIA_RETURN_IF_ERROR(Finish(flags));
   if (!flags->rank_folder.empty()) return RunBenchRank(flags->options, flags->rank_folder);
+  if (environment.source != "none") return RunLaunchedBench(environment, flags->options);
   return LaunchRanks(*flags, arguments);
 }
 
@@ -170,7 +184,7 @@ void AddBenchCommand(CLI::App* app, int* exit_code) {
       arguments.push_back(option->get_name());
       if (option->get_items_expected_max() > 0) arguments.push_back(values);
     }
-    const Status status = Run(flags.get(), arguments);
+    const Status status = Run(flags.get(), command->count("--ranks") > 0, arguments);
     if (!status.ok()) std::fprintf(stderr, "cria comm bench: %s\n", Message(status).c_str());
     *exit_code = ExitCode(status);
   });

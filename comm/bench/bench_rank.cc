@@ -82,7 +82,7 @@ std::vector<Sweep> SweepsOf(const BenchOptions& options) {
 }  // namespace
 
 Status RunBenchRank(const BenchOptions& options, const std::string& folder) {
-  const RankIdentity identity = PrepareRank();
+  CRIA_ASSIGN_OR_RETURN(const RankIdentity identity, PrepareRank());
   const Alarm alarm(options.timeout_s);
   CRIA_ASSIGN_OR_RETURN(Board board, Board::Open(JoinPath(folder, "board"), identity.rank,
                                                  identity.size, options.timeout_s));

@@ -2,7 +2,7 @@
 // started.
 //
 //   CRIA_ASSIGN_OR_RETURN(Joined joined, JoinImplementation({.impl = "gloo", .folder = scratch,
-//                                                            .identity = PrepareRank()}));
+//                                                            .identity = identity}));
 //   joined.world->AllReduce({...});
 //
 // Thread-compatible.

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "comm/rendezvous/rank_environment.h"
 
 extern char** environ;
 
@@ -210,6 +211,8 @@ Status StartAll(const LaunchOptions& options, Children* children) {
   CRIA_ASSIGN_OR_RETURN(const int port, FreePort());
   environment["MASTER_ADDR"] = "127.0.0.1";
   environment["MASTER_PORT"] = StrCat(port);
+  // We may run inside an allocation of Slurm's, whose variables say other ranks.
+  environment["CRIA_COMM_LAUNCHER"] = options.mpirun ? "openmpi" : "torchrun";
   if (options.capture) CRIA_RETURN_IF_ERROR(children->OpenPipe());
   std::vector<std::string> program = {SelfPath()};
   program.insert(program.end(), options.arguments.begin(), options.arguments.end());
@@ -283,15 +286,11 @@ StatusOr<LaunchResult> Launch(const LaunchOptions& options) {
   return result;
 }
 
-RankIdentity PrepareRank() {
+StatusOr<RankIdentity> PrepareRank() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const auto number = [](const char* first, const char* second, int otherwise) {
-    const char* text = std::getenv(first);
-    if (text == nullptr) text = std::getenv(second);
-    return text == nullptr ? otherwise : std::atoi(text);
-  };
-  return {.rank = number("OMPI_COMM_WORLD_RANK", "RANK", 0),
-          .size = number("OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", 1)};
+  CRIA_ASSIGN_OR_RETURN(const RankEnvironment environment,
+                        ReadRankEnvironment(ProcessEnvironment()));
+  return RankIdentity{.rank = environment.rank, .size = environment.world_size};
 }
 
 StatusOr<ScratchFolder> ScratchFolder::Create() {

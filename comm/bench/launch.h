@@ -41,12 +41,13 @@ struct LaunchResult {
 // Internal when a process cannot be started; NotFound without mpirun.
 StatusOr<LaunchResult> Launch(const LaunchOptions& options);
 
-// Called by a rank process first. Its rank, from the launcher's environment.
+// Called by a rank process first. Its rank, from the launcher's environment
+// (rendezvous/rank_environment.h).
 struct RankIdentity {
   int rank = 0;
   int size = 1;
 };
-RankIdentity PrepareRank();
+StatusOr<RankIdentity> PrepareRank();
 
 // A folder for the ranks' files under TMPDIR (or /tmp), removed with this object.
 class ScratchFolder {

@@ -106,7 +106,8 @@ Status RunCaseRank(const std::string& name, const std::string& impl, const std::
   const auto c = std::find_if(cases.begin(), cases.end(),
                               [&name](const Case& one) { return name == one.name; });
   if (c == cases.end()) return InvalidArgumentError("no case \"", name, "\"");
-  CaseContext context = {.impl = impl, .identity = PrepareRank(), .folder = folder};
+  CRIA_ASSIGN_OR_RETURN(const RankIdentity identity, PrepareRank());
+  CaseContext context = {.impl = impl, .identity = identity, .folder = folder};
   CRIA_ASSIGN_OR_RETURN(Board board, Board::Open(JoinPath(folder, "board"), context.rank(),
                                                  context.size(), c->limit_s));
   context.board = &board;

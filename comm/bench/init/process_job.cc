@@ -44,7 +44,7 @@ StatusOr<InitSample> ReadTimes(const std::string& text, int num_ranks) {
 }  // namespace
 
 Status RunInitRank(const std::string& impl, const std::string& folder, double limit_s) {
-  const RankIdentity identity = PrepareRank();
+  CRIA_ASSIGN_OR_RETURN(const RankIdentity identity, PrepareRank());
   CRIA_ASSIGN_OR_RETURN(
       Board board, Board::Open(JoinPath(folder, "board"), identity.rank, identity.size, limit_s));
   CRIA_RETURN_IF_ERROR(board.Barrier());

@@ -36,7 +36,7 @@ TEST(CriaScriptTest, HelpNamesEveryCommand) {
     const Outcome outcome = Shell(StrCat("./cria ", flag));
     EXPECT_EQ(outcome.exit_status, 0);
     for (const char* command :
-         {"train", "test", "data", "tokenize", "eval", "check", "bench", "help"}) {
+         {"train", "launch", "test", "data", "tokenize", "eval", "check", "bench", "help"}) {
       EXPECT_NE(outcome.output.find(StrCat("./cria ", command)), std::string::npos) << command;
     }
   }
@@ -46,6 +46,59 @@ TEST(CriaScriptTest, AnUnknownCommandIsNamedAndExitsWith2) {
   const Outcome outcome = Shell("./cria trian");
   EXPECT_EQ(outcome.exit_status, 2);
   EXPECT_EQ(outcome.output, "cria: unknown command \"trian\"; ./cria help lists the commands\n");
+}
+
+// A clone whose packages and builds are there, and whose programs print what they were given.
+std::string BuiltClone() {
+  const std::string root = JoinPath(testing::TempDir(), "clone");
+  const Outcome made = Shell(StrCat(
+      "set -e; rm -rf ", root, "; mkdir -p ", root, "/tools ", root, "/bin; cp cria ", root,
+      "; cd ", root,
+      "; for f in tools/setup.sh bin/bazel; do printf '#!/bin/sh\n' > $f; chmod +x $f; done;"
+      "for f in trainer/launch/launch trainer/train comm/comm trainer/models/import_export; do"
+      "  mkdir -p bazel-bin/$(dirname $f);"
+      "  printf '#!/bin/sh\necho $0; for a; do echo \"<$a>\"; done\n' > bazel-bin/$f;"
+      "  chmod +x bazel-bin/$f; done"));
+  EXPECT_EQ(made.exit_status, 0) << made.output;
+  return root;
+}
+
+Outcome InClone(const std::string& root, const std::string& arguments) {
+  return Shell(StrCat("PATH=", root, "/bin:$PATH XDG_CACHE_HOME=", root, "/cache ", root, "/cria ",
+                      arguments));
+}
+
+TEST(CriaScriptTest, AProgramGetsItsArgumentsAsTheyAre) {
+  const std::string root = BuiltClone();
+  EXPECT_EQ(InClone(root, "train --set 'a=b c' ''").output,
+            StrCat(root, "/bazel-bin/trainer/train\n<--set>\n<a=b c>\n<>\n"));
+  EXPECT_EQ(InClone(root, "import hf x").output,
+            StrCat(root, "/bazel-bin/trainer/models/import_export\n<import>\n<hf>\n<x>\n"));
+}
+
+TEST(CriaScriptTest, LaunchGivesTheLauncherTheProgramOfTheCommand) {
+  const std::string root = BuiltClone();
+  const std::string launcher = StrCat(root, "/bazel-bin/trainer/launch/launch\n");
+  EXPECT_EQ(InClone(root, "launch -n 2 -- train --set 'a=b c' -- x").output,
+            StrCat(launcher, "<-n>\n<2>\n<-->\n<", root,
+                   "/bazel-bin/trainer/train>\n<--set>\n<a=b c>\n<-->\n<x>\n"));
+  EXPECT_EQ(InClone(root, "launch -n 2 -- comm bench").output,
+            StrCat(launcher, "<-n>\n<2>\n<-->\n<", root, "/bazel-bin/comm/comm>\n<bench>\n"));
+  EXPECT_EQ(InClone(root, "launch -n 2 -- export hf x").output,
+            StrCat(launcher, "<-n>\n<2>\n<-->\n<", root,
+                   "/bazel-bin/trainer/models/import_export>\n<export>\n<hf>\n<x>\n"));
+  // The launcher says what is missing.
+  EXPECT_EQ(InClone(root, "launch --help").output, StrCat(launcher, "<--help>\n"));
+  EXPECT_EQ(InClone(root, "launch -n 2 --").output, StrCat(launcher, "<-n>\n<2>\n"));
+}
+
+TEST(CriaScriptTest, LaunchRefusesWhatIsNoCommandOfRanks) {
+  const std::string root = BuiltClone();
+  const Outcome unknown = InClone(root, "launch -n 2 -- trian");
+  EXPECT_EQ(unknown.exit_status, 2);
+  EXPECT_EQ(unknown.output, "cria: unknown command \"trian\"; ./cria help lists the commands\n");
+  EXPECT_EQ(InClone(root, "launch -n 2 -- launch -n 2 -- train").exit_status, 2);
+  EXPECT_EQ(InClone(root, "launch -n 2 -- test").exit_status, 2);
 }
 
 TEST(SetupTest, ListsThePackagesAndIsDoneWhenTheyAreThere) {
