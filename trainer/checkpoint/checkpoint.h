@@ -127,9 +127,10 @@ StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
 
 // The folder of the checkpoint with the highest step that LoadCheckpoint accepts.
 // `rejected_reasons` (may be null) gets a line for each newer one that it does not. NotFound when
-// there is none.
+// there is none. On many ranks rank 0 looks, and all get what it found; the reasons are rank 0's.
 StatusOr<std::string> FindNewestVerified(const std::string& checkpoints_dir,
-                                         std::vector<std::string>* rejected_reasons);
+                                         std::vector<std::string>* rejected_reasons,
+                                         comm::Communicator* world = nullptr);
 
 // Removes all but the `keep_last` checkpoints with the highest steps, except that
 // - the newest one that verifies is never removed (damaged ones may be newer), nor is

@@ -71,7 +71,8 @@ Status TrainLoop::Init(const model::WeightSource& weights) {
 }
 
 Status TrainLoop::Resume(const std::string& checkpoint_dir) {
-  CRIA_ASSIGN_OR_RETURN(const LoadedCheckpoint checkpoint, LoadCheckpoint(checkpoint_dir));
+  comm::Communicator* world = options_.groups == nullptr ? nullptr : options_.groups->world;
+  CRIA_ASSIGN_OR_RETURN(const LoadedCheckpoint checkpoint, LoadCheckpoint(checkpoint_dir, world));
   const CheckpointState& state = checkpoint.state();
   if (state.seed != static_cast<uint64_t>(config_.seed)) {
     return InvalidArgumentError(checkpoint_dir, ": its seed is ", state.seed, ", the job's ",
@@ -293,9 +294,7 @@ Status TrainLoop::Record(const StepResult& result, int64_t batch_size, double se
   return tensorboard_->Scalars(m.step, scalars);
 }
 
-bool TrainLoop::MustStop() const {
-  return options_.groups == nullptr ? StopRequested() : stop_;
-}
+bool TrainLoop::MustStop() const { return options_.groups == nullptr ? StopRequested() : stop_; }
 
 bool TrainLoop::StopRequested() const {
   return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed) != 0;

@@ -213,6 +213,24 @@ TEST(SavePiecesTest, DamageInAnyFileIsFoundByAllRanks) {
   }
 }
 
+TEST(SavePiecesTest, AllRanksFindTheNewestThatRankZeroFinds) {
+  const std::string dir = FreshFolder("newest");
+  const auto find = [&](const std::string& want) {
+    RunRankThreads({.ranks = 3}, [&](comm::Communicator& world) {
+      std::vector<std::string> rejected;
+      const auto found = FindNewestVerified(dir, &rejected, &world);
+      EXPECT_EQ(found.ok() ? *found : Message(found.status()), want);
+      EXPECT_EQ(rejected.size(), want == CheckpointDir(dir, 1) && world.rank() == 0 ? 1u : 0u);
+    });
+  };
+  find(StrCat("rank 0: ", dir, ": there is no checkpoint"));
+  ASSERT_TRUE(SaveTiny(dir, 1).ok());
+  ASSERT_TRUE(SaveTiny(dir, 2).ok());
+  find(CheckpointDir(dir, 2));
+  FlipByte(JoinPath(CheckpointDir(dir, 2), "state.safetensors"), 20);
+  find(CheckpointDir(dir, 1));
+}
+
 // What every rank's process says of a save that `before` prepares.
 std::vector<RankOutcome> SaveInProcesses(const std::string& dir,
                                          const std::function<void(int rank)>& before,
