@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
@@ -118,6 +119,7 @@ class Gemm::Impl {
                args.c.ToString());
     CRIA_CHECK(!args.keep_b || args.b_is_weight, "only weights are kept");
     if (m == 0 || n == 0) return;
+    if (k == 0) return ProductOfNothing(args);
     if (args.chain) return RunChain(args);
     if (IsForwardOfWeight(args)) return panels_.Run({.a = args.a, .w = args.b, .c = args.c});
     const OneThreadForOneDnn one_thread;
@@ -125,7 +127,7 @@ class Gemm::Impl {
     PlanTiles(m, n, &tiles_);
     const bool same_type = args.a.dtype() == args.b.dtype();
     const bool bf16 = args.a.dtype() == DType::kBF16;
-    if (path_ == Path::kPrimitives && same_type && (!bf16 || CpuHasBf16()) && k > 0 &&
+    if (path_ == Path::kPrimitives && same_type && (!bf16 || CpuHasBf16()) &&
         RunPrimitives(args, k)) {
       return;
     }
@@ -151,6 +153,12 @@ class Gemm::Impl {
   }
 
  private:
+  static void ProductOfNothing(const MatmulArgs& args) {
+    if (args.accumulate) return;
+    const auto bytes = static_cast<size_t>(args.c.dim(1) * DTypeBytes(args.c.dtype()));
+    for (int64_t row = 0; row < args.c.dim(0); ++row) std::memset(At(args.c, row, true), 0, bytes);
+  }
+
   void RunChain(const MatmulArgs& args) {
     CRIA_CHECK(args.a.dtype() == DType::kF32 && args.b.dtype() == DType::kF32, "a chain of ",
                args.a.ToString(), " x ", args.b.ToString());

@@ -77,6 +77,9 @@ void TestTensor::Set(int64_t row, int64_t col, double value) {
   if (dtype_ == DType::kBF16) {
     const uint16_t bits = RoundToBF16(value);
     std::memcpy(at, &bits, sizeof(bits));
+  } else if (dtype_ == DType::kI64) {
+    const auto integer = static_cast<int64_t>(value);
+    std::memcpy(at, &integer, sizeof(integer));
   } else {
     const float rounded = static_cast<float>(value);
     std::memcpy(at, &rounded, sizeof(rounded));
@@ -89,6 +92,11 @@ double TestTensor::At(int64_t row, int64_t col) const {
     uint16_t bits;
     std::memcpy(&bits, at, sizeof(bits));
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+  if (dtype_ == DType::kI64) {
+    int64_t integer;
+    std::memcpy(&integer, at, sizeof(integer));
+    return static_cast<double>(integer);
   }
   float value;
   std::memcpy(&value, at, sizeof(value));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/model/ops_fixture.h"
@@ -233,6 +234,171 @@ TEST_P(AttentionTest, ATokenDoesNotSeeTheFuture) {
     const TestTensor after = RunAttention(*ops, s, changed, doc_start)[kOut];
     EXPECT_TRUE(SameRows(before, after, 0, from)) << from;
     EXPECT_FALSE(SameRows(before, after, from, 130)) << from;
+  }
+}
+
+// ---- stretches of queries ----
+
+// Rows [first, first + time) of each sequence of `all` tokens.
+TestTensor RowsOfStretch(const TestTensor& x, int64_t all, int64_t first, int64_t time) {
+  const int64_t batch = x.rows() / all;
+  TestTensor rows(x.dtype(), batch * time, x.cols(), 8);
+  for (int64_t r = 0; r < batch * time; ++r) {
+    for (int64_t c = 0; c < x.cols(); ++c) {
+      rows.Set(r, c, x.At(r / time * all + first + r % time, c));
+    }
+  }
+  return rows;
+}
+
+// Writes the stretch's rows back: the inverse.
+void PutStretch(const TestTensor& rows, int64_t all, int64_t first, int64_t time, TestTensor* x) {
+  for (int64_t r = 0; r < rows.rows(); ++r) {
+    for (int64_t c = 0; c < rows.cols(); ++c) {
+      x->Set(r / time * all + first + r % time, c, rows.At(r, c));
+    }
+  }
+}
+
+// As RunAttention, by stretches of `step` queries (the first one shorter by `cut`) over all keys;
+// dk and dv in fp32, the first stretch written and the others added.
+std::vector<TestTensor> RunStretches(Ops& ops, const Shape& s, const Inputs& in,
+                                     const Indices& doc_start, int64_t step, int64_t cut) {
+  const DType type = in.q.dtype();
+  TestTensor out(type, s.rows(), s.heads * s.head_dim), lse(kF32, 1, s.rows() * s.heads);
+  TestTensor dq(type, s.rows(), s.heads * s.head_dim, 16);
+  const TestTensor dk = TestTensor::Random(kF32, s.rows(), s.kv_heads * s.head_dim, 8, 16);
+  const TestTensor dv = TestTensor::Random(kF32, s.rows(), s.kv_heads * s.head_dim, 9, 16);
+  int64_t time = 0;
+  for (int64_t first = 0; first < s.time; first += time) {
+    time = std::min(first == 0 ? step - cut : step, s.time - first);
+    const TestTensor q = RowsOfStretch(in.q, s.time, first, time);
+    const TestTensor dout = RowsOfStretch(in.dout, s.time, first, time);
+    Indices starts;
+    for (int64_t r = 0; r < s.batch * time; ++r) {
+      starts.push_back(doc_start[static_cast<size_t>(r / time * s.time + first + r % time)]);
+    }
+    const TestTensor starts_R = TestTensor::OfIndices(starts);
+    const TestTensor part_out(type, s.batch * time, out.cols());
+    const TestTensor part_lse(kF32, 1, s.batch * time * s.heads);
+    const TestTensor part_dq(type, s.batch * time, out.cols(), 16);
+    const AttentionForwardArgs forward = {.q = q.matrix(),
+                                          .k = in.k.matrix(),
+                                          .v = in.v.matrix(),
+                                          .doc_start = starts_R.vector(),
+                                          .out = part_out.matrix(),
+                                          .lse = part_lse.vector(),
+                                          .batch = s.batch,
+                                          .time = time,
+                                          .heads = s.heads,
+                                          .kv_heads = s.kv_heads,
+                                          .head_dim = s.head_dim,
+                                          .scale = s.scale(),
+                                          .keys = s.time,
+                                          .first_query = first};
+    ops.AttentionForward(forward);
+    ops.AttentionBackward({.forward = forward,
+                           .dout = dout.matrix(),
+                           .dq = part_dq.matrix(),
+                           .dk = dk.matrix(),
+                           .dv = dv.matrix(),
+                           .accumulate = first > 0});
+    PutStretch(part_out, s.time, first, time, &out);
+    PutStretch(part_dq, s.time, first, time, &dq);
+    EXPECT_TRUE(part_dq.guards_intact());
+    for (int64_t i = 0; i < s.batch * s.heads * time; ++i) {
+      lse.Set(0, i / time * s.time + first + i % time, part_lse.At(0, i));
+    }
+  }
+  return {out, lse, dq, dk, dv};
+}
+
+// A context split over ranks: what a query gets is the same bits whoever computes it.
+TEST_P(AttentionTest, StretchesOfQueriesEqualTheWhole) {
+  for (const Shape& s :
+       {Shape{2, 150, 4, 2, 16, Documents::kOne}, Shape{2, 150, 2, 2, 6, Documents::kTwo},
+        Shape{1, 330, 3, 1, 10, Documents::kGrowing},
+        Shape{2, 70, 2, 1, 80, Documents::kSingleTokens}}) {
+    const Inputs in(s, dtype());
+    const Indices doc_start = s.DocStart();
+    const std::vector<TestTensor> whole = Run([&](Ops& ops) {
+      std::vector<TestTensor> all = RunAttention(ops, s, in, doc_start);
+      const std::vector<TestTensor> one = RunStretches(ops, s, in, doc_start, s.time, 0);
+      all.push_back(one[kDk]);  // in fp32
+      all.push_back(one[kDv]);
+      return all;
+    });
+    for (const auto& [step, cut] :
+         {std::pair{1, 0}, {7, 3}, {16, 0}, {64, 0}, {64, 27}, {100, 0}, {129, 1}, {300, 0}}) {
+      if (step == 1 && s.time > 100) continue;  // slow
+      const std::string what =
+          s.Name() + "stretches of " + std::to_string(step) + " cut " + std::to_string(cut) + " ";
+      const std::vector<TestTensor> got =
+          Run([&](Ops& ops) { return RunStretches(ops, s, in, doc_start, step, cut); });
+      for (const Output output : {kOut, kLse, kDq}) {
+        EXPECT_EQ(got[output].values(), whole[output].values()) << what << "output " << output;
+      }
+      ExpectClose(Op::kAttentionBackward, got[kDk], whole[5].values(), what + "dk");
+      ExpectClose(Op::kAttentionBackward, got[kDv], whole[6].values(), what + "dv");
+    }
+    // And the whole in fp32 is what the compute type's gradients were rounded from.
+    for (const Output output : {kDk, kDv}) {
+      const TestTensor& wide = whole[output == kDk ? 5 : 6];
+      EXPECT_EQ(TestTensor::Of(dtype(), wide.rows(), wide.cols(), wide.values()).values(),
+                whole[output].values());
+    }
+  }
+}
+
+// Keys that no query of the stretch sees: before its documents and after its last query.
+TEST_P(AttentionTest, UnseenKeysGetZerosOrNothing) {
+  const Shape s = {.time = 300, .heads = 2, .kv_heads = 1, .head_dim = 16};
+  const int64_t first = 150, time = 30, oldest = 140;
+  const Inputs in(s, dtype());
+  const TestTensor q = RowsOfStretch(in.q, s.time, first, time);
+  const TestTensor dout = RowsOfStretch(in.dout, s.time, first, time);
+  const TestTensor starts_R = TestTensor::OfIndices(Indices(time, oldest));
+  const TestTensor before = TestTensor::Random(kF32, s.time, s.head_dim, 8);
+  const std::vector<TestTensor> got = Run([&](Ops& ops) {
+    std::vector<TestTensor> outputs;
+    for (const bool accumulate : {false, true}) {
+      const TestTensor out(dtype(), time, 2 * s.head_dim), lse(kF32, 1, 2 * time);
+      const TestTensor dq(dtype(), time, 2 * s.head_dim), dk = before, dv = before;
+      const AttentionForwardArgs forward = {.q = q.matrix(),
+                                            .k = in.k.matrix(),
+                                            .v = in.v.matrix(),
+                                            .doc_start = starts_R.vector(),
+                                            .out = out.matrix(),
+                                            .lse = lse.vector(),
+                                            .batch = 1,
+                                            .time = time,
+                                            .heads = 2,
+                                            .kv_heads = 1,
+                                            .head_dim = s.head_dim,
+                                            .scale = s.scale(),
+                                            .keys = s.time,
+                                            .first_query = first};
+      ops.AttentionForward(forward);
+      ops.AttentionBackward({.forward = forward,
+                             .dout = dout.matrix(),
+                             .dq = dq.matrix(),
+                             .dk = dk.matrix(),
+                             .dv = dv.matrix(),
+                             .accumulate = accumulate});
+      outputs.insert(outputs.end(), {dk, dv});
+    }
+    return outputs;
+  });
+  for (int64_t key = 0; key < s.time; ++key) {
+    const bool seen = key >= oldest && key < first + time;
+    for (int64_t c = 0; c < s.head_dim; ++c) {
+      for (const size_t i : {0, 1}) {
+        const double written = got[i].At(key, c), added = got[i + 2].At(key, c);
+        EXPECT_EQ(written != 0, seen) << key;
+        EXPECT_EQ(added, static_cast<float>(before.At(key, c)) + static_cast<float>(written))
+            << key;
+      }
+    }
   }
 }
 

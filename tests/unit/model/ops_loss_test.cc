@@ -121,6 +121,96 @@ TEST_P(CrossEntropyTest, LargeAndNonFiniteLogits) {
   }
 }
 
+// ---- a vocabulary in parts ----
+
+struct Part {
+  int64_t begin, end;
+};
+
+// What each part's stats say together, in double: lse [R] and losses [R].
+struct Combined {
+  Values lse, losses;
+};
+
+// Losses and gradient of logits whose columns are split at `cuts`, each part with the whole's lse.
+std::vector<TestTensor> RunParts(Ops& ops, const TestTensor& logits, const Indices& targets,
+                                 const std::vector<Part>& parts, DType type, double z_loss) {
+  const int64_t rows = logits.rows();
+  const TestTensor targets_R = TestTensor::OfIndices(targets);
+  std::vector<TestTensor> own, stats;
+  for (const Part& part : parts) {
+    TestTensor x(kF32, rows, part.end - part.begin);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t v = part.begin; v < part.end; ++v) x.Set(r, v - part.begin, logits.At(r, v));
+    }
+    const TestTensor three(kF32, 3, rows);
+    const auto row = [&](int64_t i) { return three.matrix().Rows(i, i + 1).View({rows}); };
+    ops.LogitStats({.logits = x.matrix(),
+                    .targets = targets_R.vector(),
+                    .first_class = part.begin,
+                    .max = row(0),
+                    .sum = row(1),
+                    .target_logit = row(2)});
+    own.push_back(x);
+    stats.push_back(three);
+  }
+  TestTensor losses(kF32, 1, rows), lse(kF32, 1, rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    double max = -kInf, sum = 0, target = 0;
+    for (const TestTensor& s : stats) max = std::max(max, s.At(0, r));
+    for (const TestTensor& s : stats) {
+      sum += s.At(1, r) * std::exp(s.At(0, r) - max);
+      target += s.At(2, r);
+    }
+    lse.Set(0, r, max + std::log(sum));
+    losses.Set(0, r, targets[static_cast<size_t>(r)] < 0 ? 0 : max + std::log(sum) - target);
+  }
+  TestTensor dlogits(type, rows, logits.cols());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const TestTensor d(type, rows, own[i].cols());
+    // In place where the type allows it.
+    const TestTensor& to = type == kF32 ? own[i] : d;
+    ops.LogitGradient({.logits = own[i].matrix(),
+                       .targets = targets_R.vector(),
+                       .first_class = parts[i].begin,
+                       .lse = lse.vector(),
+                       .dlogits = to.matrix(),
+                       .grad_scale = 0.25f,
+                       .z_loss = static_cast<float>(z_loss)});
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t v = 0; v < to.cols(); ++v) dlogits.Set(r, parts[i].begin + v, to.At(r, v));
+    }
+  }
+  return {losses, dlogits, lse};
+}
+
+TEST_P(CrossEntropyTest, PartsOfTheVocabularyEqualTheReference) {
+  for (const int64_t vocab : {1, 2, 131, 4096}) {
+    for (const double z_loss : {0.0, 0.125}) {
+      Indices targets;
+      for (int64_t r = 0; r < 11; ++r) targets.push_back(static_cast<int32_t>(r * 37 % vocab));
+      targets[1] = -100;
+      const TestTensor logits = TestTensor::Random(kF32, 11, vocab, 4, 0, 2);
+      const Values want = reference::CrossEntropyBackward(logits.values(), targets, vocab,
+                                                          static_cast<float>(z_loss), 0.25);
+      const int64_t third = (vocab + 2) / 3;
+      for (const std::vector<Part>& parts :
+           {std::vector<Part>{{0, vocab}},
+            {{0, third}, {third, std::min(vocab, 2 * third)}, {std::min(vocab, 2 * third), vocab}},
+            {{0, 0}, {0, vocab}, {vocab, vocab}}}) {  // ranks without a class
+        const std::vector<TestTensor> out =
+            Run([&](Ops& ops) { return RunParts(ops, logits, targets, parts, dtype(), z_loss); });
+        const std::string what =
+            " of " + std::to_string(parts.size()) + " parts of " + std::to_string(vocab);
+        ExpectClose(Op::kCrossEntropy, out[0],
+                    reference::CrossEntropy(logits.values(), targets, vocab, 0), "losses" + what);
+        ExpectClose(Op::kCrossEntropyBackward, out[1], want, "dlogits" + what);
+        for (int64_t v = 0; v < vocab; ++v) ASSERT_EQ(out[1].At(1, v), 0);
+      }
+    }
+  }
+}
+
 class AdamWTest : public OpsFixture {};
 CRIA_INSTANTIATE_OPS_TEST(AdamWTest);
 

@@ -1,11 +1,15 @@
 // The op harness: matrix products and quantisation.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "model/fp8/quantize.h"
 #include "tests/unit/model/ops_fixture.h"
 #include "tests/unit/model/reference.h"
 
@@ -38,13 +42,14 @@ struct Product {
   float scale = 1;
   int64_t padding = 0;  // of the rows of all three
   DType a_type = kF32, b_type = kF32, c_type = kF32;
+  bool chain = false;
 
   std::string Name() const {
     return "matmul " + std::to_string(sizes.m) + "x" + std::to_string(sizes.n) + "x" +
            std::to_string(sizes.k) + (transpose_a ? " ta" : "") + (transpose_b ? " tb" : "") +
            (accumulate ? " acc" : "") + " scale " + std::to_string(scale) + " padding " +
            std::to_string(padding) + " " + DTypeName(a_type) + " " + DTypeName(b_type) + " " +
-           DTypeName(c_type);
+           DTypeName(c_type) + (chain ? " chain" : "");
   }
 };
 
@@ -68,10 +73,19 @@ void Check(const Backend& backend, const Product& p) {
                 .transpose_a = p.transpose_a,
                 .transpose_b = p.transpose_b,
                 .accumulate = p.accumulate,
-                .scale = p.scale});
+                .scale = p.scale,
+                .chain = p.chain});
     return std::vector{c};
   });
   ExpectClose(Op::kMatmul, out[0], want, p.Name());
+}
+
+Values Transposed(const TestTensor& x) {
+  Values values;
+  for (int64_t c = 0; c < x.cols(); ++c) {
+    for (int64_t r = 0; r < x.rows(); ++r) values.push_back(x.At(r, c));
+  }
+  return values;
 }
 
 TEST_P(MatmulTest, EqualsTheReferenceInEveryLayout) {
@@ -91,6 +105,71 @@ TEST_P(MatmulTest, EqualsTheReferenceInEveryLayout) {
                               dtype(), out});
           }
         }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, ChainsEqualTheReferenceInEveryLayout) {
+  if (dtype() != kF32) return;  // fp32 operands only
+  int case_index = 0;
+  for (const Sizes& sizes : kSizes) {
+    for (const bool transpose_a : {false, true}) {
+      for (const bool transpose_b : {false, true}) {
+        for (const bool accumulate : {false, true}) {
+          const float scale = case_index % 2 == 0 ? 1.0f : -0.75f;
+          const int64_t padding = std::vector<int64_t>{0, 8, 3}[case_index % 3];
+          ++case_index;
+          Check(backend(), {.sizes = sizes,
+                            .transpose_a = transpose_a,
+                            .transpose_b = transpose_b,
+                            .accumulate = accumulate,
+                            .scale = scale,
+                            .padding = padding,
+                            .chain = true});
+        }
+      }
+    }
+  }
+}
+
+// However a product is split over ranks, by rows or by columns, an element is the same bits; and
+// those of decoding's product.
+TEST_P(MatmulTest, ChainsAreTheSameBitsInEverySplit) {
+  if (dtype() != kF32) return;
+  const int64_t m = 300, n = 150, k = 700;
+  const TestTensor a = TestTensor::Random(kF32, m, k, 1),
+                   at = TestTensor::Of(kF32, k, m, Transposed(a));
+  const TestTensor b = TestTensor::Random(kF32, n, k, 2),
+                   bt = TestTensor::Of(kF32, k, n, Transposed(b));
+  const std::vector<TestTensor> out = Run([&](Ops& ops) {
+    TestTensor packed(kF32, 1, ops.PackedElements(kF32, n, k));
+    ops.PackWeight({b.matrix(), packed.vector(), 0});
+    const TestTensor c(kF32, m, n);
+    ops.MatmulPacked({.a = a.matrix(), .packed = packed.vector(), .c = c.matrix()});
+    return std::vector{c};
+  });
+  const std::unique_ptr<Ops> ops = backend().make();
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      for (const auto& [rows, columns] :
+           {std::pair<int64_t, int64_t>{m, n}, {1, n}, {16, 70}, {100, 1}, {241, 33}}) {
+        const TestTensor c(kF32, m, n);
+        for (int64_t row = 0; row < m; row += rows) {
+          const int64_t end = std::min(m, row + rows);
+          for (int64_t column = 0; column < n; column += columns) {
+            const int64_t last = std::min(n, column + columns);
+            ops->Matmul(
+                {.a = transpose_a ? at.matrix().Columns(row, end) : a.matrix().Rows(row, end),
+                 .b = transpose_b ? b.matrix().Rows(column, last)
+                                  : bt.matrix().Columns(column, last),
+                 .c = c.matrix().Rows(row, end).Columns(column, last),
+                 .transpose_a = transpose_a,
+                 .transpose_b = transpose_b,
+                 .chain = true});
+          }
+        }
+        EXPECT_EQ(c.bytes(), out[0].bytes()) << rows << " x " << columns;
       }
     }
   }
@@ -222,6 +301,50 @@ TEST_P(MatmulTest, QuantizeEqualsTheReferenceInEveryUnit) {
         EXPECT_EQ(out[0].values(), reference::Quantize(spec, x.values(), 131, 150));
         EXPECT_TRUE(out[0].guards_intact());
       }
+    }
+  }
+}
+
+// A part of a matrix that is split over ranks, with the amax of the whole one's groups.
+TEST_P(MatmulTest, QuantizesAPartByTheAmaxOfTheWhole) {
+  const int64_t rows = 140, columns = 260;
+  const TestTensor x = TestTensor::Random(dtype(), rows, columns, 3, 2);
+  for (const ScaleUnit unit : {ScaleUnit::kTensor, ScaleUnit::kPerRow, ScaleUnit::kPerColumn}) {
+    const QuantizeSpec spec = {Fp8Format::kE4M3, unit, unit != ScaleUnit::kTensor};
+    const std::vector<TestTensor> out = Run([&](Ops& ops) {
+      const int64_t groups = NumScales(unit, rows, columns);
+      const TestTensor whole(kBF16, rows, columns), parts(kBF16, rows, columns);
+      const TestTensor amax(kF32, 1, groups);
+      ops.Amax({unit, x.matrix(), amax.vector()});
+      const Quantized want = ops.Quantize({.spec = spec, .from = x.matrix(), .to = whole.matrix()});
+      for (const bool by_rows : {false, true}) {
+        const int64_t cut = by_rows ? 57 : 101, end = by_rows ? rows : columns;
+        for (const auto& [first, last] : {std::pair{int64_t{0}, cut}, {cut, end}}) {
+          const auto part = [&](const Tensor& whole_matrix) {
+            return by_rows ? whole_matrix.Rows(first, last) : whole_matrix.Columns(first, last);
+          };
+          const bool own_groups = unit == (by_rows ? ScaleUnit::kPerRow : ScaleUnit::kPerColumn);
+          const Quantized got =
+              ops.Quantize({.spec = spec,
+                            .from = part(x.matrix()),
+                            .to = part(parts.matrix()),
+                            .amax = own_groups ? amax.vector().Rows(first, last) : amax.vector()});
+          EXPECT_EQ(got.dequant, want.dequant);
+          if (!own_groups) {
+            EXPECT_EQ(got.amax, want.amax);
+          }
+        }
+        EXPECT_EQ(parts.bytes(), whole.bytes()) << static_cast<int>(unit) << by_rows;
+        ops.Zero(parts.vector());
+      }
+      return std::vector{whole, amax};
+    });
+    // The largest of each group, which is exact.
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const int64_t group = unit == ScaleUnit::kTensor   ? 0
+                            : unit == ScaleUnit::kPerRow ? i / columns
+                                                         : i % columns;
+      EXPECT_LE(std::fabs(x.At(i / columns, i % columns)), out[1].At(0, group));
     }
   }
 }

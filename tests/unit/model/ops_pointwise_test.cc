@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/model/ops_fixture.h"
@@ -286,6 +287,69 @@ TEST_P(EmbeddingTest, LooksUpAndAddsUp) {
     const Values added = before.values();
     for (size_t i = 0; i < want.size(); ++i) want[i] += added[i];
     ExpectClose(Op::kEmbedding, outputs[1], want, "dtable of " + std::to_string(dim));
+  }
+}
+
+TEST_P(EmbeddingTest, PartsOfTheVocabularySumToTheWhole) {
+  const int64_t vocab = 131;
+  const Indices tokens = {3, 0, 130, 3, 57, 58, 3, 7};
+  const auto rows = static_cast<int64_t>(tokens.size());
+  const TestTensor tokens_R = TestTensor::OfIndices(tokens);
+  for (const int64_t dim : {1, 65}) {
+    const TestTensor table = TestTensor::Random(kF32, vocab, dim, 1);
+    const TestTensor dout = TestTensor::Random(kF32, rows, dim, 2, 3);
+    const TestTensor before = TestTensor::Random(kF32, vocab, dim, 3);
+    const std::vector<TestTensor> out = Run([&](Ops& ops) {
+      const TestTensor whole(dtype(), rows, dim), parts(kF32, rows, dim), dtable = before;
+      const TestTensor dwhole = before;
+      ops.EmbeddingForward(
+          {.tokens = tokens_R.vector(), .table = table.matrix(), .out = whole.matrix()});
+      ops.EmbeddingBackward(
+          {.tokens = tokens_R.vector(), .dout = dout.matrix(), .dtable = dwhole.matrix()});
+      for (const auto& [first, last] :
+           {std::pair<int64_t, int64_t>{0, 58}, {58, 58}, {58, 131}}) {  // one rank has nothing
+        const TestTensor part = TestTensor::Random(dtype(), rows, dim, 4, 5);
+        ops.EmbeddingForward({.tokens = tokens_R.vector(),
+                              .table = table.matrix().Rows(first, last),
+                              .out = part.matrix(),
+                              .first_token = first});
+        EXPECT_TRUE(part.guards_intact());
+        ops.Add({.a = parts.matrix(), .b = part.matrix(), .out = parts.matrix()});
+        ops.EmbeddingBackward({.tokens = tokens_R.vector(),
+                               .dout = dout.matrix(),
+                               .dtable = dtable.matrix().Rows(first, last),
+                               .first_token = first});
+      }
+      return std::vector{whole, parts, dwhole, dtable};
+    });
+    const Values want = reference::Embedding(tokens, table.values(), dim);
+    EXPECT_EQ(out[0].values(), TestTensor::Of(dtype(), rows, dim, want).values());
+    EXPECT_EQ(out[1].values(), out[0].values());
+    EXPECT_EQ(out[3].bytes(), out[2].bytes());
+  }
+}
+
+class AddTest : public OpsFixture {};
+CRIA_INSTANTIATE_OPS_TEST(AddTest);
+
+TEST_P(AddTest, AddsInPlaceAndApart) {
+  for (const Shape& shape : kShapes) {
+    const auto [rows, dim] = shape;
+    const TestTensor a = TestTensor::Random(kF32, rows, dim, 1, 3);
+    const TestTensor b = TestTensor::Random(dtype(), rows, dim, 2, 1);
+    const std::vector<TestTensor> out = Run([&](Ops& ops) {
+      const TestTensor sum(kF32, rows, dim, 2), in_place = a;
+      ops.Add({.a = a.matrix(), .b = b.matrix(), .out = sum.matrix()});
+      ops.Add({.a = in_place.matrix(), .b = b.matrix(), .out = in_place.matrix()});
+      return std::vector{sum, in_place};
+    });
+    Values want = a.values();
+    const Values added = b.values();
+    for (size_t i = 0; i < want.size(); ++i) want[i] = static_cast<float>(want[i] + added[i]);
+    for (const TestTensor& sum : out) {
+      EXPECT_EQ(sum.values(), want);
+      EXPECT_TRUE(sum.guards_intact());
+    }
   }
 }
 

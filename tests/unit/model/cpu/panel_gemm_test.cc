@@ -36,13 +36,21 @@ class Numbers {
     void* data = type == DType::kF32 ? static_cast<void*>(full_.data()) : low_.data();
     return Tensor(data, type, {rows_, columns_});
   }
+  // fp32, [columns, rows].
+  Tensor Transposed() {
+    transposed_.clear();
+    for (int64_t i = 0; i < rows_ * columns_; ++i) {
+      transposed_.push_back(At(i % rows_, i / rows_));
+    }
+    return Tensor(transposed_.data(), DType::kF32, {columns_, rows_});
+  }
   float At(int64_t row, int64_t column) const {
     return full_[static_cast<size_t>(row * columns_ + column)];
   }
 
  private:
   int64_t rows_, columns_;
-  std::vector<float> full_;
+  std::vector<float> full_, transposed_;
   std::vector<BF16> low_;
 };
 
@@ -60,7 +68,7 @@ struct Case {
 // around kPanelDepth, odd and even.
 constexpr Case kCases[] = {{1, 16, 8},     {1, 77, 255},   {2, 33, 257}, {3, 64, 512},
                            {6, 80, 31},    {7, 16, 256},   {13, 530, 1}, {25, 47, 300},
-                           {241, 18, 513}, {300, 530, 40}, {500, 5, 3}};
+                           {241, 18, 513}, {300, 530, 40}, {500, 5, 3},  {9, 20, 0}};
 
 class PanelGemmTest : public testing::TestWithParam<Case> {};
 
@@ -120,6 +128,45 @@ TEST_P(PanelGemmTest, RowsAreTheSameBitsAloneAndTogetherForAnyThreads) {
     for (int64_t j = 0; j < n; ++j) {
       ASSERT_EQ(together[static_cast<size_t>(row * n + j)].bits,
                 alone[static_cast<size_t>(j)].bits);
+    }
+  }
+}
+
+TEST_P(PanelGemmTest, TransposedOperandsSumsAndScalesDoNotChangeTheChain) {
+  const auto [m, n, k] = GetParam();
+  Numbers a(m, k, 1), w(n, k, 2), before(m, n, 3);
+  PanelGemm gemm;
+  std::vector<float> chains(static_cast<size_t>(m * n));
+  gemm.Run({.a = a.As(DType::kF32),
+            .w = w.As(DType::kF32),
+            .c = Tensor(chains.data(), DType::kF32, {m, n})});
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_w : {false, true}) {
+      for (const float scale : {1.0f, 0.5f}) {  // exact: no question of rounding twice
+        for (const bool accumulate : {false, true}) {
+          std::vector<float> out(static_cast<size_t>(m * (n + 1)), kPoison);
+          const Tensor c = Tensor(out.data(), DType::kF32, {m, n + 1}).Columns(0, n);
+          for (int64_t i = 0; i < m * n; ++i)
+            c.f32()[i / n * (n + 1) + i % n] = before.At(i / n, i % n);
+          gemm.Run({.a = transpose_a ? a.Transposed() : a.As(DType::kF32),
+                    .w = transpose_w ? w.Transposed() : w.As(DType::kF32),
+                    .c = c,
+                    .transpose_a = transpose_a,
+                    .transpose_w = transpose_w,
+                    .accumulate = accumulate,
+                    .scale = scale});
+          for (int64_t i = 0; i < m * n; ++i) {
+            const float product = scale * chains[static_cast<size_t>(i)];
+            const float want = accumulate ? before.At(i / n, i % n) + product : product;
+            ASSERT_EQ(out[static_cast<size_t>(i / n * (n + 1) + i % n)], want)
+                << i << " transposed " << transpose_a << transpose_w << " scale " << scale
+                << " accumulate " << accumulate;
+          }
+          for (int64_t row = 0; row < m; ++row) {
+            ASSERT_EQ(out[static_cast<size_t>(row * (n + 1) + n)], kPoison);
+          }
+        }
+      }
     }
   }
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/cpu.h"
@@ -458,6 +459,77 @@ TEST(QuantizeTest, EqualsTheWholeTensorWhenShardsShareTheReducedAmax) {
       EXPECT_EQ(result.dequant, whole_result.dequant);
     }
     EXPECT_EQ(got.bf16, want.bf16);
+  }
+}
+
+// What ranks exchange: the amax of each group, of a matrix in parts the largest of the parts'. Then
+// each part is quantised as a cut out of the whole one is.
+TEST(QuantizeTest, PartsWithTheAmaxOfTheWholesGroupsEqualTheWhole) {
+  const int64_t rows = 300, cols = 400;
+  for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
+    Matrix whole = Matrix::Random(rows, cols, type, 71);
+    whole.Set(3, 200, kInfinity);
+    whole.Set(290, 5, kNaN);
+    for (const ScaleUnit unit : kUnits) {
+      const QuantizeSpec spec = SpecOf(Fp8Format::kE4M3, unit);
+      Matrix want(rows, cols, ElementType::kF32);
+      Quantize(spec, whole.AsInput(), want.AsOutput());
+      std::vector<float> amax(static_cast<size_t>(NumScales(unit, rows, cols)));
+      GroupAmax(unit, whole.AsInput(), amax.data());
+      // By definition.
+      std::vector<float> largest(amax.size(), 0.0f);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          float& group = largest[ScaleIndex(unit, r, c, cols)];
+          const float x = std::fabs(whole.At(r, c));
+          if (!std::isnan(group)) group = std::isnan(x) ? x : std::max(group, x);
+        }
+      }
+      for (size_t i = 0; i < amax.size(); ++i) {
+        ASSERT_TRUE(std::isnan(largest[i]) ? std::isnan(amax[i]) : amax[i] == largest[i]) << i;
+      }
+      // Cuts anywhere but through blocks.
+      const bool blocks = unit >= ScaleUnit::kRow1x128;
+      const int64_t row_cut = blocks ? 128 : 77, col_cut = blocks ? 256 : 301;
+      Matrix got(rows, cols, ElementType::kF32);
+      for (const int64_t row : {int64_t{0}, row_cut}) {
+        for (const int64_t col : {int64_t{0}, col_cut}) {
+          const int64_t part_rows = row == 0 ? row_cut : rows - row;
+          const int64_t part_cols = col == 0 ? col_cut : cols - col;
+          std::vector<float> part_amax(static_cast<size_t>(NumScales(unit, part_rows, part_cols)));
+          for (int64_t r = 0; r < part_rows; ++r) {
+            for (int64_t c = 0; c < part_cols; ++c) {
+              part_amax[ScaleIndex(unit, r, c, part_cols)] =
+                  amax[ScaleIndex(unit, row + r, col + c, cols)];
+            }
+          }
+          const int64_t bytes = type == ElementType::kF32 ? 4 : 2;
+          const int64_t at = row * whole.stride + col;
+          Quantize(spec,
+                   {static_cast<char*>(whole.data()) + at * bytes, type, part_rows, part_cols,
+                    whole.stride},
+                   {got.f32.data() + row * cols + col, ElementType::kF32, cols},
+                   {.amax = part_amax.data()});
+        }
+      }
+      for (size_t i = 0; i < got.f32.size(); ++i) {
+        ASSERT_TRUE(SameFloat(got.f32[i], want.f32[i])) << static_cast<int>(unit) << " at " << i;
+      }
+    }
+  }
+}
+
+TEST(QuantizeTest, GroupsOfNothingHaveAmaxZero) {
+  for (const ScaleUnit unit : kUnits) {
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{0, 5}, {5, 0}, {0, 0}}) {
+      Matrix empty(rows, cols, ElementType::kF32);
+      std::vector<float> amax(static_cast<size_t>(NumScales(unit, rows, cols)), -1.0f);
+      GroupAmax(unit, empty.AsInput(), amax.data());
+      EXPECT_EQ(amax, std::vector<float>(amax.size(), 0.0f));
+      const QuantizeResult result = Quantize(SpecOf(Fp8Format::kE4M3, unit), empty.AsInput(),
+                                             empty.AsOutput(), {.amax = amax.data()});
+      EXPECT_EQ(result.dequant, 1);
+    }
   }
 }
 
