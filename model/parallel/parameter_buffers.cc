@@ -54,12 +54,23 @@ Tensor ViewAs(const Tensor& memory, DType type, int64_t n) {
   return Tensor(memory.data(), type, {n});
 }
 
+// Flat buffers as rows, which is what operations share among threads: calls body(a', b') with all
+// full rows of 4096 elements, then with the rest as a row.
+template <typename Body>
+void InRows(const Tensor& a, const Tensor& b, Body body) {
+  constexpr int64_t kColumns = 4096;
+  const int64_t n = a.num_elements(), rows = n / kColumns, full = rows * kColumns;
+  if (rows > 0) body(a.Prefix({rows, kColumns}), b.Prefix({rows, kColumns}));
+  if (full < n) body(a.Rows(full, n).View({1, n - full}), b.Rows(full, n).View({1, n - full}));
+}
+
 // to += from.
 void AddTo(const Tensor& from, const Tensor& to, Ops* ops) {
   const int64_t n = to.num_elements();
-  if (n == 0) return;
   if (to.dtype() == DType::kF32) {
-    ops->Add({.a = to.View({1, n}), .b = from.View({1, n}), .out = to.View({1, n})});
+    InRows(from, to, [&](const Tensor& some, const Tensor& sum) {
+      ops->Add({.a = sum, .b = some, .out = sum});
+    });
     return;
   }
   constexpr int64_t kPerItem = 1 << 16;
@@ -431,11 +442,9 @@ Status ParameterBuffers::SumSharedHeads() {
 
 void ParameterBuffers::RoundGradients() {
   for (int b = 0; b < parts_.updated().num_blocks(); ++b) {
-    const int64_t n = parts_.updated().block(b).size();
-    if (n == 0) continue;
-    ops_->FixedToFloat({.from = SummedGradients(b).View({1, n}),
-                        .to = UpdatedGradients(b).View({1, n}),
-                        .log2_scale = kGradientLog2Scale});
+    InRows(SummedGradients(b), UpdatedGradients(b), [&](const Tensor& fixed, const Tensor& to) {
+      ops_->FixedToFloat({.from = fixed, .to = to, .log2_scale = kGradientLog2Scale});
+    });
   }
 }
 

@@ -21,13 +21,14 @@ namespace {
 constexpr int kMicroBatches = 2;
 constexpr uint64_t kSeed = 7;
 
-LlamaConfig Config(bool tied) {
-  return {.layers = 3,
-          .dim = 8,
+// Small, or with blocks that have several rows of 4096 elements.
+LlamaConfig Config(bool tied, bool large = false) {
+  return {.layers = large ? 1 : 3,
+          .dim = large ? 64 : 8,
           .heads = 4,
           .kv_heads = 2,
-          .ffn = 12,
-          .vocab = 11,
+          .ffn = large ? 100 : 12,
+          .vocab = large ? 301 : 11,
           .max_positions = 32,
           .rope_scaling = {},
           .tied_head = tied};
@@ -38,6 +39,7 @@ struct Case {
   bool tied = false;
   DType compute_type = DType::kF32;
   bool fixed_point = false;
+  bool large = false;
 };
 
 // What a rank adds to an element in a micro-batch, and in a step.
@@ -57,7 +59,7 @@ float Sum(const EveryRank& everybody, const Parameter& p, int64_t element, int s
 class Rank {
  public:
   Rank(const Case& c, comm::Communicator* world)
-      : config_(Config(c.tied)),
+      : config_(Config(c.tied, c.large)),
         rank_(world->rank()),
         everybody_(c.layout, config_),
         groups_(*MakeGroups(c.layout, config_, world)),
@@ -225,6 +227,14 @@ TEST(ParameterBuffersTest, FixedPointGivesTheSameSums) {
   for (const Shard shard : kShards) {
     RunCase({.layout = {.dp = 3, .shard = shard}, .fixed_point = true});
     RunCase({.layout = {.tp = 2, .cp = 2, .shard = shard}, .tied = true, .fixed_point = true});
+  }
+}
+
+TEST(ParameterBuffersTest, LargeBlocksAreSummedByAllThreads) {
+  for (const Shard shard : kShards) {
+    for (const bool fixed_point : {false, true}) {
+      RunCase({.layout = {.dp = 2, .shard = shard}, .fixed_point = fixed_point, .large = true});
+    }
   }
 }
 
