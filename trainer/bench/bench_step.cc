@@ -1,5 +1,6 @@
 #include "trainer/bench/bench_step.h"
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "model/io/safetensors.h"
 
