@@ -77,9 +77,11 @@ LayerRange Stage::LayersOfChunk(int chunk) const {
   return layers;
 }
 
-LayerState Stage::State(int64_t layer, int slot, const TokenBatch& batch) const {
+LayerState Stage::State(int64_t layer, const StageStep& step) const {
+  const TokenBatch& batch = step.batch;
   const int64_t r = own_rows(batch), all = rows(batch);
-  LayerState s = b_.layers[static_cast<size_t>(layer)][static_cast<size_t>(slot)];
+  const int64_t in_chunk = layer - LayersOfChunk(step.chunk).begin;
+  LayerState s = b_.layers[static_cast<size_t>(step.slot)][static_cast<size_t>(in_chunk)];
   for (Tensor* tensor : {&s.x, &s.mid, &s.rstd_attention, &s.rstd_ffn}) {
     *tensor = tensor->Rows(0, r);
   }
@@ -90,13 +92,12 @@ LayerState Stage::State(int64_t layer, int slot, const TokenBatch& batch) const 
   return s;
 }
 
-Tensor Stage::Input(int chunk, int slot, const TokenBatch& batch) const {
-  return State(LayersOfChunk(chunk).begin, slot, batch).x;
+Tensor Stage::Input(int slot, const TokenBatch& batch) const {
+  return b_.layers[static_cast<size_t>(slot)].front().x.Rows(0, own_rows(batch));
 }
 
-Tensor Stage::Boundary(int chunk, int slot, const TokenBatch& batch) const {
-  return b_.boundaries[static_cast<size_t>(chunk)][static_cast<size_t>(slot)].Rows(0,
-                                                                                   own_rows(batch));
+Tensor Stage::Boundary(int slot, const TokenBatch& batch) const {
+  return b_.boundaries[static_cast<size_t>(slot)].Rows(0, own_rows(batch));
 }
 
 StatusOr<Stage::LayerWeights> Stage::WeightsOf(int64_t layer, int64_t prefetch) {
@@ -143,10 +144,11 @@ Status Stage::ForwardLayers(const StageStep& step) {
   const float eps = static_cast<float>(config_.norm_eps);
   const Tensor delta = b_.delta.Rows(0, own_rows(batch));
   const LayerRange layers = LayersOfChunk(step.chunk);
-  if (first(step.chunk)) CRIA_RETURN_IF_ERROR(Embed(step, Input(step.chunk, step.slot, batch)));
-  Tensor residual;  // what the last layer started from, before its delta
+  const Tensor input = Input(step.slot, batch);
+  if (first(step.chunk)) CRIA_RETURN_IF_ERROR(Embed(step, input));
+  Tensor residual = input;  // what the last layer started from, before its delta
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-    const LayerState s = State(layer, step.slot, batch);
+    const LayerState s = State(layer, step);
     CRIA_ASSIGN_OR_RETURN(const LayerWeights w,
                           WeightsOf(layer, layer + 1 < layers.end ? layer + 1 : -1));
     RmsNormForwardArgs norm = {.x = s.x,
@@ -163,18 +165,27 @@ Status Stage::ForwardLayers(const StageStep& step) {
     CRIA_RETURN_IF_ERROR(RunLayer(layer, w, s, batch, step.record));
     residual = s.mid;
   }
+  // The first and the last chunk may be embedding or head alone.
+  const bool no_layers = layers.size() == 0;
   if (!last(step.chunk)) {
-    ops_->Add({.a = residual, .b = delta, .out = Boundary(step.chunk, step.slot, batch)});
+    const Tensor out = Boundary(step.slot, batch);
+    no_layers ? ops_->Copy(input, out) : ops_->Add({.a = residual, .b = delta, .out = out});
     return OkStatus();
   }
   const Tensor normed = b_.final_normed.Rows(0, rows(batch));
-  ops_->RmsNormForward({.x = residual,
-                        .delta = delta,
-                        .sum = b_.final_x.Rows(0, own_rows(batch)),
-                        .weight = NormWeight(parameters_.final_norm()),
-                        .y = split_.Own(normed),
-                        .rstd = b_.final_rstd.Rows(0, own_rows(batch)),
-                        .eps = eps});
+  RmsNormForwardArgs norm = {.x = residual,
+                             .weight = NormWeight(parameters_.final_norm()),
+                             .y = split_.Own(normed),
+                             .rstd = b_.final_rstd.Rows(0, own_rows(batch)),
+                             .eps = eps};
+  const Tensor final_x = b_.final_x.Rows(0, own_rows(batch));
+  if (no_layers) {
+    ops_->Copy(input, final_x);
+  } else {
+    norm.delta = delta;
+    norm.sum = final_x;
+  }
+  ops_->RmsNormForward(norm);
   return split_.Gather(normed);
 }
 
@@ -324,7 +335,7 @@ StatusOr<Tensor> Stage::GatheredGradient(const Tensor& dx, const TokenBatch& bat
 
 Status Stage::Backward(const StageStep& step) {
   CRIA_CHECK(options_.training, "this model was made without gradients");
-  const Tensor dx = Boundary(step.chunk, step.slot, step.batch);
+  const Tensor dx = Boundary(step.slot, step.batch);
   const Tensor low = GradientCopy(step.batch);
   if (low.defined()) ops_->Copy(dx, low);
   const LayerRange layers = LayersOfChunk(step.chunk);
@@ -337,7 +348,7 @@ Status Stage::Backward(const StageStep& step) {
 }
 
 Status Stage::EmbedBackward(const StageStep& step) {
-  Tensor dout = Boundary(step.chunk, step.slot, step.batch);
+  Tensor dout = Boundary(step.slot, step.batch);
   if (b_.embedded.defined()) {
     const Tensor all = b_.embedded.Rows(0, rows(step.batch));
     ops_->Copy(dout, split_.Own(all));
@@ -355,7 +366,7 @@ Status Stage::EmbedBackward(const StageStep& step) {
 }
 
 Status Stage::BackwardLayer(int64_t layer, int64_t prefetch, const StageStep& step) {
-  const LayerState s = State(layer, step.slot, step.batch);
+  const LayerState s = State(layer, step);
   CRIA_ASSIGN_OR_RETURN(const LayerWeights w, WeightsOf(layer, prefetch));
   if (options_.recompute == Recompute::kFull) {
     ops_->RmsNormForward(AttentionNorm(w, s));
@@ -400,7 +411,7 @@ Status Stage::NormBackward(const RmsNormForwardArgs& norm, int64_t offset, const
                          .x = norm.x,
                          .weight = norm.weight,
                          .rstd = norm.rstd,
-                         .dx = Boundary(step.chunk, step.slot, step.batch),
+                         .dx = Boundary(step.slot, step.batch),
                          .dx_copy = GradientCopy(step.batch),
                          .dweight = dweight});
   return OkStatus();
@@ -410,7 +421,7 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
                           const Tensor& gradients, const StageStep& step) {
   const int64_t all = rows(step.batch);
   CRIA_ASSIGN_OR_RETURN(const Tensor dy,
-                        GatheredGradient(Boundary(step.chunk, step.slot, step.batch), step.batch));
+                        GatheredGradient(Boundary(step.slot, step.batch), step.batch));
   const RmsNormForwardArgs norm = FfnNorm(w, s);
   CRIA_RETURN_IF_ERROR(NormAgain(norm, s.normed_ffn));
   const LinearBackwardArgs down = {.id = LinearId(layer, kDown),
@@ -443,7 +454,7 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
   const int64_t all = rows(step.batch);
   const int64_t q_dim = local_.QDim(), kv_dim = local_.KvDim(), qkv_dim = q_dim + 2 * kv_dim;
   CRIA_ASSIGN_OR_RETURN(const Tensor dy,
-                        GatheredGradient(Boundary(step.chunk, step.slot, step.batch), step.batch));
+                        GatheredGradient(Boundary(step.slot, step.batch), step.batch));
   const RmsNormForwardArgs norm = AttentionNorm(w, s);
   CRIA_RETURN_IF_ERROR(NormAgain(norm, s.normed_attention));
   const LinearBackwardArgs out = {.id = LinearId(layer, kOut),

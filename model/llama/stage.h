@@ -87,8 +87,9 @@ class Stage {
   Status Logits(const TokenBatch& batch, int64_t begin, int64_t end, const Tensor& logits);
 
   // This rank's rows of a micro-batch, fp32 [rows, dim]: what a neighbour sends and receives.
-  Tensor Input(int chunk, int slot, const TokenBatch& batch) const;
-  Tensor Boundary(int chunk, int slot, const TokenBatch& batch) const;
+  Tensor Input(int slot, const TokenBatch& batch) const;
+  Tensor Boundary(int slot, const TokenBatch& batch) const;
+  int num_slots() const { return static_cast<int>(b_.boundaries.size()); }
 
  private:
   // A layer's weights and offsets.
@@ -106,7 +107,7 @@ class Stage {
   // Indices among the stage's layers.
   LayerRange LayersOfChunk(int chunk) const;
 
-  LayerState State(int64_t layer, int slot, const TokenBatch& batch) const;
+  LayerState State(int64_t layer, const StageStep& step) const;
   // The layer's weights, after which those of layer `prefetch` are wanted (-1: none).
   StatusOr<LayerWeights> WeightsOf(int64_t layer, int64_t prefetch);
   Tensor NormWeight(int64_t offset) const;

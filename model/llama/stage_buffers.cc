@@ -127,24 +127,22 @@ StageBuffers StageBuffers::Allocate(const LlamaConfig& config, const StageOption
 
   StageBuffers b;
   LayerAllocator layers(z,
-                        {.x = options.training,
+                        {.x = options.training || options.layout.pp > 1,
                          .most = recompute != Recompute::kFull,
                          .normed = recompute == Recompute::kNone && !split,
                          .act = recompute == Recompute::kNone},
                         arena);
-  for (size_t chunk = 0; chunk < slice.chunks.size(); ++chunk) {
-    const int slots = options.slots.empty() ? 1 : options.slots[chunk];
-    for (int64_t i = slice.chunks[chunk].begin; i < slice.chunks[chunk].end; ++i) {
-      b.layers.emplace_back();
-      for (int slot = 0; slot < slots; ++slot) b.layers.back().push_back(layers.Next());
-    }
-    b.boundaries.emplace_back();
-    for (int slot = 0; slot < slots; ++slot) {
-      // Evaluation on one rank has no neighbour and no gradient.
-      const bool used = options.training || options.layout.pp > 1;
-      b.boundaries.back().push_back(used ? arena->Alloc(DType::kF32, {z.own_rows, z.local.dim})
-                                         : Tensor());
-    }
+  int64_t layers_of_slot = 1;
+  for (const LayerRange& chunk : slice.chunks) {
+    layers_of_slot = std::max(layers_of_slot, chunk.size());
+  }
+  const int slots = options.slots > 0 ? options.slots : static_cast<int>(slice.chunks.size());
+  for (int slot = 0; slot < slots; ++slot) {
+    b.layers.emplace_back();
+    for (int64_t i = 0; i < layers_of_slot; ++i) b.layers.back().push_back(layers.Next());
+    // Evaluation on one rank has no neighbour and no gradient.
+    const bool used = options.training || options.layout.pp > 1;
+    b.boundaries.push_back(used ? arena->Alloc(DType::kF32, {z.own_rows, z.local.dim}) : Tensor());
   }
   b.cosines = arena->Alloc(DType::kF32, {options.max_time, z.local.HeadDim() / 2});
   b.sines = arena->Alloc(DType::kF32, {options.max_time, z.local.HeadDim() / 2});

@@ -32,7 +32,7 @@ struct StageOptions {
   int64_t max_time = 256;  // tokens of a sequence
   bool training = true;    // false: no backward, one layer's activations for all
   float z_loss = 0;
-  std::vector<int> slots = {};  // micro-batches in flight, by chunk; empty: one each
+  int slots = 0;  // micro-batches that all chunks together have in flight; 0: one each
 };
 
 struct StageMemory {
@@ -51,10 +51,10 @@ struct LayerState {
 };
 
 struct StageBuffers {
-  // By layer of the stage, then slot.
+  // By slot, then layer of the chunk that is in it: chunks take turns in the same memory. At least
+  // one layer, whose x is the chunk's input.
   std::vector<std::vector<LayerState>> layers;
-  // By chunk, then slot: fp32 [r, D].
-  std::vector<std::vector<Tensor>> boundaries;
+  std::vector<Tensor> boundaries;  // by slot: fp32 [r, D]
   Tensor cosines, sines;
   Tensor delta;                           // [r, D] what a layer adds to the residual
   Tensor dnormed;                         // [r, D] gradient of a norm's output

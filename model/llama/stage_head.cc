@@ -118,7 +118,7 @@ Status Stage::HeadLoss(const StageStep& step, LossSum* loss) {
   // A tied matrix on one rank gets more from the embedding.
   const bool final = step.last && !(config_.tied_head && parameters_.slice().embedding);
   CRIA_RETURN_IF_ERROR(store_->GradientsAdded(block, final));
-  ops_->Zero(Boundary(step.chunk, step.slot, batch));
+  ops_->Zero(Boundary(step.slot, batch));
   return NormBackward({.x = b_.final_x.Rows(0, own_rows(batch)),
                        .weight = NormWeight(parameters_.final_norm()),
                        .rstd = b_.final_rstd.Rows(0, own_rows(batch))},

@@ -32,31 +32,29 @@ PipelineShape ShapeOf(const Layout& layout) {
   return {.pp = layout.pp, .chunks = layout.pp_chunks, .group = layout.pp_group};
 }
 
-std::vector<int> SlotsOf(const Layout& layout, int rank, int micro_batches) {
+int SlotsOf(const Layout& layout, int rank, int micro_batches) {
   const auto pp = static_cast<size_t>(CoordinatesOf(layout, rank).pp);
   return MakeSchedule(ShapeOf(layout), micro_batches).slots[pp];
 }
 
-Pipeline::Pipeline(Stage* stage, const Groups* groups) : stage_(stage), groups_(groups) {
-  const std::vector<int>& slots = stage->options().slots;
-  for (size_t chunk = 0; chunk < stage->parameters().slice().chunks.size(); ++chunk) {
-    slots_.emplace_back(slots.empty() ? 1 : static_cast<size_t>(slots[chunk]));
-  }
-}
+Pipeline::Pipeline(Stage* stage, const Groups* groups)
+    : stage_(stage), groups_(groups), slots_(static_cast<size_t>(stage->num_slots())) {}
 
 bool Pipeline::HasInput(int chunk) const {
   return chunk > 0 || !stage_->parameters().slice().embedding;
 }
 
 bool Pipeline::HasOutput(int chunk) const {
-  return chunk + 1 < static_cast<int>(slots_.size()) || !stage_->parameters().slice().head;
+  return chunk + 1 < static_cast<int>(stage_->parameters().slice().chunks.size()) ||
+         !stage_->parameters().slice().head;
 }
 
 void Pipeline::PostInput(const PipelineAction& action, size_t index) {
   Slot& slot = At(action);
-  const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
-  slot.input_recv =
-      ReceiveFrom(groups_->forward_in.get(), stage_->Input(action.chunk, action.slot, batch));
+  if (HasInput(action.chunk)) {
+    const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
+    slot.input_recv = ReceiveFrom(groups_->forward_in.get(), stage_->Input(action.slot, batch));
+  }
   slot.input_posted = true;
   slot.input_for = index;
 }
@@ -65,7 +63,7 @@ void Pipeline::PostGradient(const PipelineAction& action, size_t index) {
   Slot& slot = At(action);
   const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
   slot.gradient_recv =
-      ReceiveFrom(groups_->backward_in.get(), stage_->Boundary(action.chunk, action.slot, batch));
+      ReceiveFrom(groups_->backward_in.get(), stage_->Boundary(action.slot, batch));
   slot.gradient_posted = true;
   slot.gradient_for = index;
 }
@@ -76,9 +74,9 @@ void Pipeline::PostReceives(std::span<const PipelineAction> actions, size_t next
   for (size_t i = next; i < actions.size() && (inputs || gradients); ++i) {
     const PipelineAction& action = actions[i];
     Slot& slot = At(action);
-    if (action.forward && inputs && HasInput(action.chunk)) {
+    if (action.forward && inputs) {
       if (!slot.input_posted && !slot.busy) PostInput(action, i);
-      inputs = slot.input_posted && slot.input_for == i;
+      if (HasInput(action.chunk)) inputs = slot.input_posted && slot.input_for == i;
     } else if (!action.forward && gradients && HasOutput(action.chunk)) {
       // The boundary's own content must have left.
       if (!slot.gradient_posted && slot.busy && slot.forward_send.done()) PostGradient(action, i);
@@ -104,10 +102,8 @@ Status Pipeline::Forward(std::span<const PipelineAction> actions, size_t index, 
   const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
   CRIA_RETURN_IF_ERROR(Await(slot.gradient_send, actions, index));
   CRIA_RETURN_IF_ERROR(Await(slot.forward_send, actions, index));
-  if (HasInput(action.chunk)) {
-    CRIA_RETURN_IF_ERROR(Await(slot.input_recv, actions, index));
-    slot.input_posted = false;
-  }
+  CRIA_RETURN_IF_ERROR(Await(slot.input_recv, actions, index));
+  slot.input_posted = false;
   CRIA_RETURN_IF_ERROR(
       stage_->Forward({.chunk = action.chunk,
                        .slot = action.slot,
@@ -119,8 +115,7 @@ Status Pipeline::Forward(std::span<const PipelineAction> actions, size_t index, 
                       loss));
   slot.busy = train;
   if (HasOutput(action.chunk)) {
-    slot.forward_send =
-        SendTo(groups_->forward_out.get(), stage_->Boundary(action.chunk, action.slot, batch));
+    slot.forward_send = SendTo(groups_->forward_out.get(), stage_->Boundary(action.slot, batch));
   }
   return OkStatus();
 }
@@ -143,8 +138,7 @@ Status Pipeline::Backward(std::span<const PipelineAction> actions, size_t index)
                         .grad_scale = grad_scale_}));
   slot.busy = false;
   if (HasInput(action.chunk)) {
-    slot.gradient_send =
-        SendTo(groups_->backward_out.get(), stage_->Boundary(action.chunk, action.slot, batch));
+    slot.gradient_send = SendTo(groups_->backward_out.get(), stage_->Boundary(action.slot, batch));
   }
   return OkStatus();
 }
@@ -159,12 +153,10 @@ Status Pipeline::Run(std::span<const PipelineAction> actions, bool train, LossSu
 }
 
 Status Pipeline::WaitForSends() {
-  for (std::vector<Slot>& chunk : slots_) {
-    for (Slot& slot : chunk) {
-      CRIA_RETURN_IF_ERROR(slot.forward_send.Wait());
-      CRIA_RETURN_IF_ERROR(slot.gradient_send.Wait());
-      slot = Slot{};
-    }
+  for (Slot& slot : slots_) {
+    CRIA_RETURN_IF_ERROR(slot.forward_send.Wait());
+    CRIA_RETURN_IF_ERROR(slot.gradient_send.Wait());
+    slot = Slot{};
   }
   return OkStatus();
 }
@@ -176,9 +168,7 @@ Status Pipeline::Train(std::span<const TokenBatch> micro_batches, float grad_sca
   const PipelineSchedule schedule =
       MakeSchedule(ShapeOf(layout), static_cast<int>(micro_batches.size()));
   const auto pp = static_cast<size_t>(CoordinatesOf(layout, stage_->options().rank).pp);
-  for (size_t chunk = 0; chunk < slots_.size(); ++chunk) {
-    CRIA_CHECK_LE(schedule.slots[pp][chunk], static_cast<int>(slots_[chunk].size()));
-  }
+  CRIA_CHECK_LE(schedule.slots[pp], static_cast<int>(slots_.size()));
   return Run(schedule.ranks[pp], /*train=*/true, loss);
 }
 
@@ -186,15 +176,15 @@ Status Pipeline::Evaluate(std::span<const TokenBatch> micro_batches, LossSum* lo
   batches_ = micro_batches;
   const Layout& layout = stage_->options().layout;
   std::vector<PipelineAction> actions;
-  // The forward actions of training, in one slot: each micro-batch leaves its chunk at once. Groups
-  // as small as can be: a larger one would wait for the ring with all its results in hand.
+  // The forward actions of training, in one slot a chunk, which each micro-batch leaves at once.
+  // Groups as small as can be: a larger one would wait for the ring with all its results in hand.
   PipelineShape shape = ShapeOf(layout);
   shape.group = layout.pp;
   const PipelineSchedule schedule = MakeSchedule(shape, static_cast<int>(micro_batches.size()));
   const auto pp = static_cast<size_t>(CoordinatesOf(layout, stage_->options().rank).pp);
   for (PipelineAction action : schedule.ranks[pp]) {
     if (!action.forward) continue;
-    action.slot = 0;
+    action.slot = action.chunk;
     actions.push_back(action);
   }
   return Run(actions, /*train=*/false, loss);

@@ -28,9 +28,9 @@ namespace cria::model {
 
 PipelineShape ShapeOf(const Layout& layout);
 
-// Micro-batches that each chunk of a rank holds at once, at most, in steps of `micro_batches`: what
-// StageOptions::slots must give.
-std::vector<int> SlotsOf(const Layout& layout, int rank, int micro_batches);
+// Micro-batches that a rank's chunks hold at once, at most, in steps of `micro_batches`: what
+// StageOptions::slots must be, or more.
+int SlotsOf(const Layout& layout, int rank, int micro_batches);
 
 class Pipeline {
  public:
@@ -57,11 +57,10 @@ class Pipeline {
 
   bool HasInput(int chunk) const;   // from another stage
   bool HasOutput(int chunk) const;  // for another stage
-  Slot& At(const PipelineAction& action) {
-    return slots_[static_cast<size_t>(action.chunk)][static_cast<size_t>(action.slot)];
-  }
+  Slot& At(const PipelineAction& action) { return slots_[static_cast<size_t>(action.slot)]; }
   // Posts the next receives on either link, from the action `next` on, whose memory is free.
   void PostReceives(std::span<const PipelineAction> actions, size_t next);
+  // Gives the slot to the action; a first chunk has nothing to receive.
   void PostInput(const PipelineAction& action, size_t index);
   void PostGradient(const PipelineAction& action, size_t index);
   // Waits, and posts receives meanwhile, from action `index` on.
@@ -73,7 +72,7 @@ class Pipeline {
 
   Stage* const stage_;
   const Groups* const groups_;
-  std::vector<std::vector<Slot>> slots_;
+  std::vector<Slot> slots_;
   std::span<const TokenBatch> batches_;
   float grad_scale_ = 1;
 };

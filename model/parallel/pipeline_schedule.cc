@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 
@@ -50,17 +53,22 @@ std::vector<PipelineAction> Alternate(const std::vector<PipelineAction>& forward
   return actions;
 }
 
-// A chunk's micro-batches come back in the order in which they went, so slots go round. Returns the
-// slots by chunk.
-std::vector<int> AssignSlots(int chunks, std::vector<PipelineAction>* actions) {
-  std::vector<int> in_flight(static_cast<size_t>(chunks)), slots(static_cast<size_t>(chunks), 1);
-  for (const PipelineAction& action : *actions) {
-    const auto chunk = static_cast<size_t>(action.chunk);
-    in_flight[chunk] += action.forward ? 1 : -1;
-    slots[chunk] = std::max(slots[chunk], in_flight[chunk]);
-  }
+// Each micro-batch takes the slot that has been free for longest: what left it is most likely to
+// have arrived. Returns the number of slots.
+int AssignSlots(std::vector<PipelineAction>* actions) {
+  std::deque<int> free;
+  int slots = 0;
+  std::map<std::pair<int, int>, int> taken;  // by chunk and micro-batch
   for (PipelineAction& action : *actions) {
-    action.slot = action.micro_batch % slots[static_cast<size_t>(action.chunk)];
+    const std::pair key = {action.chunk, action.micro_batch};
+    if (action.forward) {
+      if (free.empty()) free.push_back(slots++);
+      action.slot = taken[key] = free.front();
+      free.pop_front();
+    } else {
+      action.slot = taken[key];
+      free.push_back(action.slot);
+    }
   }
   return slots;
 }
@@ -81,7 +89,7 @@ PipelineSchedule MakeSchedule(const PipelineShape& shape, int micro_batches) {
     const int warm_up = (shape.chunks - 1) * groups.front() + shape.pp - 1 - rank;
     std::vector<PipelineAction> actions =
         Alternate(forwards, backwards, static_cast<size_t>(warm_up));
-    schedule.slots.push_back(AssignSlots(shape.chunks, &actions));
+    schedule.slots.push_back(AssignSlots(&actions));
     schedule.ranks.push_back(std::move(actions));
   }
   return schedule;

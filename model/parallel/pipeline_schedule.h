@@ -47,7 +47,7 @@ struct PipelineAction {
   bool forward = true;
   int chunk = 0;        // of this rank
   int micro_batch = 0;  // of the step, from 0
-  int slot = 0;         // of the chunk
+  int slot = 0;         // of the rank
 
   friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
 };
@@ -55,8 +55,8 @@ struct PipelineAction {
 struct PipelineSchedule {
   // By pipeline rank, in order of execution.
   std::vector<std::vector<PipelineAction>> ranks;
-  // By pipeline rank and chunk: how many micro-batches are in flight at most, at least 1.
-  std::vector<std::vector<int>> slots;
+  // By pipeline rank: how many micro-batches its chunks have in flight at most.
+  std::vector<int> slots;
 };
 
 // `micro_batches` >= 1.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
-#include <utility>
 
 #include "base/str.h"
 #include "model/parallel/pipeline_schedule.h"
@@ -23,19 +22,14 @@ std::string Describe(int rank, const PipelineAction& action) {
 // that nobody else has.
 class RankCheck {
  public:
-  RankCheck(const PipelineShape& shape, int micro_batches, int rank, std::vector<int> slots)
+  RankCheck(const PipelineShape& shape, int micro_batches, int rank, int slots)
       : shape_(shape),
         micro_batches_(micro_batches),
         rank_(rank),
-        slots_(std::move(slots)),
-        done_(static_cast<size_t>(shape.chunks) * static_cast<size_t>(micro_batches)) {
-    for (const int count : slots_) owners_.emplace_back(static_cast<size_t>(count), kNobody);
-  }
+        done_(static_cast<size_t>(shape.chunks) * static_cast<size_t>(micro_batches)),
+        owners_(static_cast<size_t>(std::max(0, slots))) {}
 
   std::string Check(const std::vector<PipelineAction>& actions) {
-    if (slots_.size() != static_cast<size_t>(shape_.chunks)) {
-      return StrCat("rank ", rank_, ": slots of ", slots_.size(), " chunks");
-    }
     for (const PipelineAction& action : actions) {
       const std::string problem = Take(action);
       if (!problem.empty()) return StrCat(Describe(rank_, action), ": ", problem);
@@ -49,8 +43,12 @@ class RankCheck {
   int max_in_flight() const { return max_in_flight_; }
 
  private:
-  static constexpr int kNobody = -1;
+  // Who is in a slot.
+  struct Owner {
+    int chunk = -1, micro_batch = -1;  // nobody
 
+    bool operator==(const Owner&) const = default;
+  };
   struct Done {
     bool forward = false, backward = false;
   };
@@ -64,9 +62,9 @@ class RankCheck {
     const auto [forward, chunk, micro_batch, slot] = action;
     if (chunk < 0 || chunk >= shape_.chunks) return "no such chunk";
     if (micro_batch < 0 || micro_batch >= micro_batches_) return "no such micro-batch";
-    std::vector<int>& owners = owners_[static_cast<size_t>(chunk)];
-    if (slot < 0 || slot >= static_cast<int>(owners.size())) return StrCat("no slot ", slot);
-    int& owner = owners[static_cast<size_t>(slot)];
+    if (slot < 0 || slot >= static_cast<int>(owners_.size())) return StrCat("no slot ", slot);
+    Owner& owner = owners_[static_cast<size_t>(slot)];
+    const Owner me = {chunk, micro_batch};
     Done& done = At(chunk, micro_batch);
     const bool alone = shape_.pp == 1;  // the chunks before and after are this rank's own
     if (forward) {
@@ -74,8 +72,11 @@ class RankCheck {
       if (alone && chunk > 0 && !At(chunk - 1, micro_batch).forward) {
         return "before the chunk before it";
       }
-      if (owner != kNobody) return StrCat("slot ", slot, " has micro-batch ", owner);
-      owner = micro_batch;
+      if (owner != Owner{}) {
+        return StrCat("slot ", slot, " has micro-batch ", owner.micro_batch, " of chunk ",
+                      owner.chunk);
+      }
+      owner = me;
       done.forward = true;
       max_in_flight_ = std::max(max_in_flight_, ++in_flight_);
     } else {
@@ -84,8 +85,8 @@ class RankCheck {
       if (alone && chunk + 1 < shape_.chunks && !At(chunk + 1, micro_batch).backward) {
         return "before the chunk after it";
       }
-      if (owner != micro_batch) return StrCat("not in slot ", slot);
-      owner = kNobody;
+      if (owner != me) return StrCat("not in slot ", slot);
+      owner = {};
       done.backward = true;
       --in_flight_;
     }
@@ -94,9 +95,8 @@ class RankCheck {
 
   const PipelineShape& shape_;
   const int micro_batches_, rank_;
-  const std::vector<int> slots_;
   std::vector<Done> done_;
-  std::vector<std::vector<int>> owners_;  // by chunk and slot: the micro-batch in it
+  std::vector<Owner> owners_;  // by slot
   int in_flight_ = 0, max_in_flight_ = 0;
 };
 
@@ -197,7 +197,7 @@ class PaperRun {
   }
 
   void Connect(int rank) {
-    std::vector<std::vector<std::optional<size_t>>> last(static_cast<size_t>(shape_.chunks));
+    std::vector<std::optional<size_t>> last;  // by slot
     for (size_t i = 0; i < events_[static_cast<size_t>(rank)].size(); ++i) {
       Event& event = At(rank, i);
       const PipelineAction& action = event.action;
@@ -213,11 +213,10 @@ class PaperRun {
         event.receives = link.receivers.size();
         link.receivers.push_back(i);
       }
-      auto& slots = last[static_cast<size_t>(action.chunk)];
       const auto slot = static_cast<size_t>(action.slot);
-      if (slots.size() <= slot) slots.resize(slot + 1);
-      event.slot_before = slots[slot];
-      slots[slot] = i;
+      if (last.size() <= slot) last.resize(slot + 1);
+      event.slot_before = last[slot];
+      last[slot] = i;
     }
   }
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <fstream>
 #include <functional>
-#include <numeric>
 #include <sstream>
 
 #include "base/str.h"
@@ -165,7 +164,7 @@ RankPlan PlanRank(const TrainConfig& config, const model::Layout& layout, int ra
   RankPlan plan = {.rank = rank,
                    .num_layers = slice.num_layers(),
                    .num_parameters = parameters.num_elements(),
-                   .max_in_flight = std::accumulate(options.slots.begin(), options.slots.end(), 0),
+                   .max_in_flight = options.slots,
                    .model = model::Llama::Plan(config.model, options, ops),
                    .optimizer = AdamW::StateBytes(parts)};
   const int64_t share = LargestShare(config, layout);

@@ -1,7 +1,6 @@
 #include "trainer/loop/rank_options.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "model/parallel/pipeline.h"
 #include "trainer/loop/rank_batches.h"
@@ -19,16 +18,12 @@ model::LlamaOptions RankOptions(const TrainConfig& config, const model::Layout& 
   options.layout = layout;
   options.rank = rank;
   options.max_batch = 1;
-  options.slots.assign(static_cast<size_t>(layout.pp_chunks), 1);
   for (const int64_t batch : BatchSizes(config)) {
     const int64_t share = ShareOfBatch(0, batch, layout.dp, /*dp_rank=*/0).count;
     options.max_batch = std::max(options.max_batch, std::min(config.train.micro_batch, share));
     // More micro-batches may need fewer slots: groups are cut anew for each count.
-    const std::vector<int> slots =
-        model::SlotsOf(layout, rank, NumMicroBatches(batch, layout.dp, config.train.micro_batch));
-    for (size_t chunk = 0; chunk < slots.size(); ++chunk) {
-      options.slots[chunk] = std::max(options.slots[chunk], slots[chunk]);
-    }
+    const int micro_batches = NumMicroBatches(batch, layout.dp, config.train.micro_batch);
+    options.slots = std::max(options.slots, model::SlotsOf(layout, rank, micro_batches));
   }
   return options;
 }

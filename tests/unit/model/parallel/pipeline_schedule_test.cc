@@ -83,7 +83,7 @@ TEST(PipelineScheduleTest, HoldsNoMoreThanTheFormulaSays) {
         most_of_rank = std::max(most_of_rank, in_flight);
       }
       EXPECT_LE(most_of_rank, (shape.chunks - 1) * group + shape.pp - rank);
-      for (const int slots : schedule.slots[r]) EXPECT_LE(slots, micro_batches);
+      EXPECT_EQ(schedule.slots[r], most_of_rank);
       most = std::max(most, most_of_rank);
     }
     EXPECT_EQ(SimulationOf(shape, micro_batches).max_in_flight, most);
@@ -112,14 +112,14 @@ TEST(PipelineScheduleTest, MoreChunksIdleLess) {
 TEST(PipelineScheduleTest, OneRankTakesOneAfterTheOther) {
   const PipelineSchedule schedule = MakeSchedule({}, 3);
   EXPECT_EQ(Text(schedule.ranks[0]), "F0.0 B0.0 F1.0 B1.0 F2.0 B2.0");
-  EXPECT_EQ(schedule.slots, (std::vector<std::vector<int>>{{1}}));
+  EXPECT_EQ(schedule.slots, (std::vector<int>{1}));
 }
 
 TEST(PipelineScheduleTest, OneForwardOneBackward) {
   const PipelineSchedule schedule = MakeSchedule({.pp = 2}, 3);
   EXPECT_EQ(Text(schedule.ranks[0]), "F0.0 F1.0 B0.0 F2.0 B1.0 B2.0");
   EXPECT_EQ(Text(schedule.ranks[1]), "F0.0 B0.0 F1.0 B1.0 F2.0 B2.0");
-  EXPECT_EQ(schedule.slots, (std::vector<std::vector<int>>{{2}, {1}}));
+  EXPECT_EQ(schedule.slots, (std::vector<int>{2, 1}));
   EXPECT_EQ(schedule.ranks[0][3].slot, 0);  // micro-batch 2 where 0 was
 }
 
@@ -167,7 +167,8 @@ TEST_F(BrokenScheduleTest, BackwardBeforeForward) {
 
 TEST_F(BrokenScheduleTest, SlotsThatOverlap) {
   Rank(0)[1].slot = 0;
-  EXPECT_EQ(Problem(), "rank 0: forward of micro-batch 1 in chunk 0: slot 0 has micro-batch 0");
+  EXPECT_EQ(Problem(),
+            "rank 0: forward of micro-batch 1 in chunk 0: slot 0 has micro-batch 0 of chunk 0");
   Rank(0)[1].slot = 9;
   EXPECT_EQ(Problem(), "rank 0: forward of micro-batch 1 in chunk 0: no slot 9");
 }
@@ -192,7 +193,7 @@ TEST_F(BrokenScheduleTest, RanksThatWaitForEachOther) {
                         {.forward = true, .micro_batch = 1, .slot = 1},
                         {.forward = false, .micro_batch = 0, .slot = 0},
                         {.forward = false, .micro_batch = 1, .slot = 1}};
-  schedule_.slots = {{2}, {2}};
+  schedule_.slots = {2, 2};
   EXPECT_EQ(Simulate({.pp = 2}, 2, schedule_).problem,
             "these wait for ever: rank 0: backward of micro-batch 0 in chunk 0; "
             "rank 1: forward of micro-batch 1 in chunk 0");
