@@ -131,6 +131,8 @@ class Job {
   void ReadStreams();
   // False at the end of the stream, or when nothing is there.
   bool ReadStream(Rank* rank, Stream* stream);
+  // By number, each with its end.
+  std::vector<std::pair<Rank*, siginfo_t>> FindEnded();
   void Reap();
   void Finish(Rank* rank, const siginfo_t& end);
   void BlameRank(const Rank& rank, const siginfo_t& end);
@@ -320,7 +322,7 @@ bool Job::ReadStream(Rank* rank, Stream* stream) {
   return true;
 }
 
-void Job::Reap() {
+std::vector<std::pair<Rank*, siginfo_t>> Job::FindEnded() {
   std::vector<std::pair<Rank*, siginfo_t>> ended;
   for (Rank& rank : ranks_) {
     if (rank.pid < 0) continue;
@@ -329,6 +331,14 @@ void Job::Reap() {
     const int got = waitid(P_PID, static_cast<id_t>(rank.pid), &end, WEXITED | WNOHANG | WNOWAIT);
     if (got == 0 && end.si_pid == rank.pid) ended.emplace_back(&rank, end);
   }
+  return ended;
+}
+
+void Job::Reap() {
+  auto ended = FindEnded();
+  if (ended.empty()) return;
+  // Again: the cause may have ended after we looked at it and before we saw what it caused.
+  ended = FindEnded();
   // A rank whose peer was killed may end before we look: the killed one is the cause.
   std::stable_partition(ended.begin(), ended.end(),
                         [](const auto& e) { return e.second.si_code != CLD_EXITED; });
@@ -372,6 +382,7 @@ void Job::EndOthers() {
     }
   }
   SignalAll(SIGTERM);
+  SignalAll(SIGCONT);  // what stands still heeds nothing
   kill_at_s_ = Now() + options_.grace_s;
 }
 

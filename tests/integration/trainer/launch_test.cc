@@ -191,7 +191,7 @@ TEST(LaunchTest, ARankThatDoesNotHeedSigtermIsKilledAfterTheGrace) {
 }
 
 TEST(LaunchTest, ARankThatWasStoppedIsNamedToo) {
-  LaunchedScript job({"-n", "2", "--grace", "0.05"}, "ready; exec sleep 1000");
+  LaunchedScript job({"-n", "2"}, "ready; exec sleep 1000");
   ASSERT_TRUE(job.WaitUntilReady(2));
   kill(job.PidOf(1), SIGSTOP);
   ASSERT_TRUE(WaitUntil([&] { return ProcessState(job.PidOf(1)) == 'T'; }));
