@@ -36,10 +36,8 @@ void ScaledAdd(const ScaledAddKernelArgs& args, int64_t begin, int64_t end) {
             Store(to + i, args.accumulate ? Load(to + i) + product : product);
           },
           [&](int64_t i, int64_t n) {
-            for (int64_t j = i; j < i + n; ++j) {
-              const float product = from[j] * args.scale;
-              StoreOne(to + j, args.accumulate ? LoadOne(to + j) + product : product);
-            }
+            const Vec product = LoadPartial(from + i, n) * args.scale;
+            StorePartial(to + i, args.accumulate ? LoadPartial(to + i, n) + product : product, n);
           });
     }
   });

@@ -9,36 +9,39 @@
 namespace cria::model::cpu::CRIA_ISA {
 namespace {
 
+// The sum of squares of `value(column)`, a vector of a row of dim columns, and of
+// `rest(column, lanes)`, zero beyond the row. One chain of operations for whatever a row comes
+// from: what is computed again must have the same bits.
+template <typename Value, typename Rest>
+float SumOfSquares(int64_t dim, Value&& value, Rest&& rest) {
+  Vec squares{};
+  const auto add = [&](Vec v) { squares += v * v; };
+  ForVectors(
+      dim, [&](int64_t i) { add(value(i)); }, [&](int64_t i, int64_t n) { add(rest(i, n)); });
+  return SumLanes(squares);
+}
+
 // Sum of squares of x + delta, which goes to `sum` on the way.
 template <typename Delta>
 float AddRow(const float* x, const Delta* delta, float* sum, int64_t dim) {
-  Vec squares{};
-  float rest = 0;
-  ForVectors(
+  return SumOfSquares(
       dim,
       [&](int64_t i) {
         const Vec v = Load(x + i) + Load(delta + i);
         Store(sum + i, v);
-        squares += v * v;
+        return v;
       },
       [&](int64_t i, int64_t n) {
-        for (int64_t j = i; j < i + n; ++j) {
-          sum[j] = x[j] + LoadOne(delta + j);
-          rest += sum[j] * sum[j];
-        }
+        const Vec v = LoadPartial(x + i, n) + LoadPartial(delta + i, n);
+        StorePartial(sum + i, v, n);
+        return v;
       });
-  return SumLanes(squares) + rest;
 }
 
 float SquaresOfRow(const float* x, int64_t dim) {
-  Vec squares{};
-  float rest = 0;
-  ForVectors(
-      dim, [&](int64_t i) { squares += Load(x + i) * Load(x + i); },
-      [&](int64_t i, int64_t n) {
-        for (int64_t j = i; j < i + n; ++j) rest += x[j] * x[j];
-      });
-  return SumLanes(squares) + rest;
+  return SumOfSquares(
+      dim, [&](int64_t i) { return Load(x + i); },
+      [&](int64_t i, int64_t n) { return LoadPartial(x + i, n); });
 }
 
 }  // namespace
@@ -63,7 +66,7 @@ void RmsNormForward(const RmsNormForwardArgs& args, int64_t begin, int64_t end) 
       ForVectors(
           dim, [&](int64_t i) { Store(y + i, Load(x + i) * rstd * Load(weight + i)); },
           [&](int64_t i, int64_t n) {
-            for (int64_t j = i; j < i + n; ++j) StoreOne(y + j, x[j] * rstd * weight[j]);
+            StorePartial(y + i, LoadPartial(x + i, n) * rstd * LoadPartial(weight + i, n), n);
           });
     });
   }
@@ -76,31 +79,33 @@ template <typename Dy>
 void BackwardRow(const Dy* dy, const float* x, const float* weight, float rstd, float* dx,
                  BF16* dx_copy, float* dweight, int64_t dim) {
   Vec dots{};
-  float rest = 0;
   ForVectors(
       dim, [&](int64_t i) { dots += Load(dy + i) * Load(weight + i) * Load(x + i); },
       [&](int64_t i, int64_t n) {
-        for (int64_t j = i; j < i + n; ++j) rest += LoadOne(dy + j) * weight[j] * x[j];
+        dots += LoadPartial(dy + i, n) * LoadPartial(weight + i, n) * LoadPartial(x + i, n);
       });
-  const float dot = SumLanes(dots) + rest;
-  const float along_x = rstd * rstd * rstd * dot / static_cast<float>(dim);
+  const float along_x = rstd * rstd * rstd * SumLanes(dots) / static_cast<float>(dim);
+  const auto new_dx = [&](Vec g, Vec w, Vec xi, Vec d) {
+    return d + (g * w * rstd - xi * along_x);
+  };
+  const auto new_dweight = [&](Vec g, Vec xi, Vec d) { return d + g * xi * rstd; };
   ForVectors(
       dim,
       [&](int64_t i) {
         const Vec g = Load(dy + i);
         const Vec xi = Load(x + i);
-        const Vec d = Load(dx + i) + (g * Load(weight + i) * rstd - xi * along_x);
+        const Vec d = new_dx(g, Load(weight + i), xi, Load(dx + i));
         Store(dx + i, d);
         if (dx_copy != nullptr) Store(dx_copy + i, d);
-        Store(dweight + i, Load(dweight + i) + g * xi * rstd);
+        Store(dweight + i, new_dweight(g, xi, Load(dweight + i)));
       },
       [&](int64_t i, int64_t n) {
-        for (int64_t j = i; j < i + n; ++j) {
-          const float g = LoadOne(dy + j);
-          dx[j] += g * weight[j] * rstd - x[j] * along_x;
-          if (dx_copy != nullptr) StoreOne(dx_copy + j, dx[j]);
-          dweight[j] += g * x[j] * rstd;
-        }
+        const Vec g = LoadPartial(dy + i, n);
+        const Vec xi = LoadPartial(x + i, n);
+        const Vec d = new_dx(g, LoadPartial(weight + i, n), xi, LoadPartial(dx + i, n));
+        StorePartial(dx + i, d, n);
+        if (dx_copy != nullptr) StorePartial(dx_copy + i, d, n);
+        StorePartial(dweight + i, new_dweight(g, xi, LoadPartial(dweight + i, n)), n);
       });
 }
 

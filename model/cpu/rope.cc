@@ -9,24 +9,24 @@ namespace {
 
 template <typename T>
 void RotateHead(T* x, const float* cosines, const float* sines, float sign, int64_t half) {
+  const auto rotate = [&](Vec a, Vec b, Vec c, Vec s, auto&& store) {
+    store(a * c - b * (s * sign), b * c + a * (s * sign));
+  };
   ForVectors(
       half,
       [&](int64_t i) {
-        const Vec a = Load(x + i);
-        const Vec b = Load(x + half + i);
-        const Vec c = Load(cosines + i);
-        const Vec s = Load(sines + i) * sign;
-        Store(x + i, a * c - b * s);
-        Store(x + half + i, b * c + a * s);
+        rotate(Load(x + i), Load(x + half + i), Load(cosines + i), Load(sines + i),
+               [&](Vec first, Vec second) {
+                 Store(x + i, first);
+                 Store(x + half + i, second);
+               });
       },
       [&](int64_t i, int64_t n) {
-        for (int64_t j = i; j < i + n; ++j) {
-          const float a = LoadOne(x + j);
-          const float b = LoadOne(x + half + j);
-          const float s = sines[j] * sign;
-          StoreOne(x + j, a * cosines[j] - b * s);
-          StoreOne(x + half + j, b * cosines[j] + a * s);
-        }
+        rotate(LoadPartial(x + i, n), LoadPartial(x + half + i, n), LoadPartial(cosines + i, n),
+               LoadPartial(sines + i, n), [&](Vec first, Vec second) {
+                 StorePartial(x + i, first, n);
+                 StorePartial(x + half + i, second, n);
+               });
       });
 }
 

@@ -73,6 +73,36 @@ TEST_P(RmsNormTest, AddsAndNormalises) {
   }
 }
 
+// Recomputation takes the sum that was kept, where the first pass added.
+TEST_P(RmsNormTest, OfTheSumAgainGivesTheSameBits) {
+  for (const Shape& shape : kShapes) {
+    const auto [rows, dim] = shape;
+    const TestTensor x = TestTensor::Random(kF32, rows, dim, 1);
+    const TestTensor delta = TestTensor::Random(dtype(), rows, dim, 2);
+    const TestTensor weight = TestTensor::Random(kF32, 1, dim, 3);
+    const std::vector<TestTensor> out = Run([&](Ops& ops) {
+      const TestTensor sum(kF32, rows, dim), y(dtype(), rows, dim), rstd(kF32, 1, rows);
+      const TestTensor y_again(dtype(), rows, dim), rstd_again(kF32, 1, rows);
+      RmsNormForwardArgs args = {.x = x.matrix(),
+                                 .delta = delta.matrix(),
+                                 .sum = sum.matrix(),
+                                 .weight = weight.vector(),
+                                 .y = y.matrix(),
+                                 .rstd = rstd.vector(),
+                                 .eps = 1e-5f};
+      ops.RmsNormForward(args);
+      args.x = sum.matrix();
+      args.delta = args.sum = {};
+      args.y = y_again.matrix();
+      args.rstd = rstd_again.vector();
+      ops.RmsNormForward(args);
+      return std::vector{y, rstd, y_again, rstd_again};
+    });
+    EXPECT_EQ(out[2].values(), out[0].values()) << shape.Name();
+    EXPECT_EQ(out[3].values(), out[1].values()) << shape.Name();
+  }
+}
+
 TEST_P(RmsNormTest, BackwardIsTheGradientAndAdds) {
   for (const Shape& shape : kShapes) {
     const auto [rows, dim] = shape;
