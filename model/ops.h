@@ -191,7 +191,8 @@ struct CrossEntropyArgs {
 // The cross-entropy of logits whose classes are split: this part's contribution to each row's
 // softmax, then, with the row's log-sum-exp over all parts, this part's gradient.
 struct LogitStatsArgs {
-  Tensor logits = {};   // [R, V] fp32: classes [first_class, first_class + V)
+  // [R, V] fp32: classes [first_class, first_class + V). Rows may be strided.
+  Tensor logits = {};
   Tensor targets = {};  // [R] i32, of all classes; negative: not counted
   int64_t first_class = 0;
   Tensor max = {};           // [R] fp32 out: largest logit; -infinity when V = 0

@@ -106,7 +106,7 @@ void CrossEntropy(const CrossEntropyArgs& args, int64_t begin, int64_t end) {
 void LogitStats(const LogitStatsArgs& args, int64_t begin, int64_t end) {
   const int64_t vocab = args.logits.dim(1);
   for (int64_t row = begin; row < end; ++row) {
-    const float* logits = args.logits.f32() + row * vocab;
+    const float* logits = args.logits.f32() + row * args.logits.stride(0);
     const int64_t target = args.targets.i32()[row] - args.first_class;
     const float max = RowMax(logits, vocab);
     args.max.f32()[row] = max;

@@ -162,6 +162,10 @@ Status Linears::EndStep(bool skipped, comm::Communicator* stage) {
   return OkStatus();
 }
 
+void Linears::NoteNonFinite(const std::string& name) {
+  if (first_non_finite_.empty()) first_non_finite_ = name;
+}
+
 void Linears::Reset() {
   if (delayed_) delayed_->Reset();
 }

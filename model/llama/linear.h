@@ -83,6 +83,8 @@ class Linears {
   // empty when there was none. Rounding to 8 bits saturates infinities, so nothing later would show
   // them.
   const std::string& first_non_finite() const { return first_non_finite_; }
+  // Something else that was not finite, for first_non_finite.
+  void NoteNonFinite(const std::string& name);
   // New weights from elsewhere: forgets what was seen of the old ones.
   void Reset();
   // FP8 state for checkpoints; empty but for delayed scaling.

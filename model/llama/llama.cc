@@ -10,7 +10,9 @@ ParameterLayout LayoutOf(const LlamaConfig& config, const LlamaOptions& options)
 }
 
 ParameterBuffersOptions BuffersOf(const LlamaOptions& options) {
-  return {.compute_type = ComputeType(options.precision), .training = options.training};
+  return {.compute_type = ComputeType(options.precision),
+          .training = options.training,
+          .fixed_point = options.invariant()};
 }
 
 }  // namespace

@@ -8,6 +8,19 @@ int64_t ModelSlice::num_layers() const {
   return n;
 }
 
+namespace {
+
+// As many shares of the vocabulary as there are heads, as many of them as the rank has heads: a
+// share is one rank's in every layout.
+Range VocabOf(const LlamaConfig& config, const Range& heads) {
+  const auto part = [&](int64_t head) {
+    return PartOf(config.vocab, static_cast<int>(config.heads), static_cast<int>(head));
+  };
+  return {part(heads.begin).begin, part(heads.end - 1).end};
+}
+
+}  // namespace
+
 ModelSlice WholeModel(const LlamaConfig& config) { return SliceOf(Layout{}, config, 0); }
 
 ModelSlice SliceOf(const Layout& layout, const LlamaConfig& config, int rank) {
@@ -21,7 +34,7 @@ ModelSlice SliceOf(const Layout& layout, const LlamaConfig& config, int rank) {
   slice.heads = PartOf(config.heads, layout.tp, at.tp);
   slice.kv_heads = KvHeadsOf(config, layout, at.tp);
   slice.ffn = PartOf(config.ffn, layout.tp, at.tp);
-  slice.vocab = PartOf(config.vocab, layout.tp, at.tp);
+  slice.vocab = VocabOf(config, slice.heads);
   slice.kv_replicas = KvReplicas(config, layout);
   slice.kv_replica = at.tp % slice.kv_replicas;
   slice.tied_copy = config.tied_head && slice.head && !slice.embedding;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "model/llama/rope_table.h"
 #include "model/parallel/context_parallel.h"
+#include "model/parallel/parameter_buffers.h"
 
 namespace cria::model {
 namespace {
@@ -52,7 +53,9 @@ Stage::Stage(const LlamaConfig& config, const StageOptions& options, Ops* ops,
       split_(groups == nullptr ? nullptr : groups->tp.get()),
       arena_(ArenaBytes(config, options, parameters_)),
       b_(StageBuffers::Allocate(config, options, parameters_, &arena_)),
-      linears_(AllocateLinears(config, options, parameters_, ops, &arena_)) {
+      linears_(AllocateLinears(config, options, parameters_, ops, &arena_)),
+      grains_(ops, options.token_grain, b_.product) {
+  CRIA_CHECK(!options.invariant() || options.precision == Precision::kFp32);
   CRIA_CHECK_EQ(split_.size(), options.layout.tp);
   linears_.set_keeps_weights(store->keeps_weights());
   if (groups != nullptr) {
@@ -207,12 +210,12 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
               .sines = b_.sines,
               .head_dim = local_.HeadDim()});
   CRIA_RETURN_IF_ERROR(Attention(s, batch));
-  CRIA_RETURN_IF_ERROR(linears_.Forward({.id = LinearId(layer, kOut),
-                                         .x = s.attention,
-                                         .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
-                                         .y = partial,
-                                         .record = record}));
-  CRIA_RETURN_IF_ERROR(split_.SumAndScatter(partial, delta));
+  CRIA_RETURN_IF_ERROR(RowProduct({.id = LinearId(layer, kOut),
+                                   .x = s.attention,
+                                   .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
+                                   .y = partial,
+                                   .record = record},
+                                  delta));
   ops_->RmsNormForward({.x = s.x,
                         .delta = delta,
                         .sum = s.mid,
@@ -228,12 +231,30 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
                         .y = s.gate_up,
                         .record = record}));
   ops_->SwigluForward({.gate_up = s.gate_up, .act = s.act});
-  CRIA_RETURN_IF_ERROR(linears_.Forward({.id = LinearId(layer, kDown),
-                                         .x = s.act,
-                                         .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
-                                         .y = partial,
-                                         .record = record}));
-  return split_.SumAndScatter(partial, delta);
+  return RowProduct({.id = LinearId(layer, kDown),
+                     .x = s.act,
+                     .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
+                     .y = partial,
+                     .record = record},
+                    delta);
+}
+
+Status Stage::RowProduct(const LinearForwardArgs& args, const Tensor& own) {
+  if (!options_.invariant()) {
+    CRIA_RETURN_IF_ERROR(linears_.Forward(args));
+    return split_.SumAndScatter(args.y, own);
+  }
+  const Tensor sums = b_.sums.Rows(0, args.y.dim(0));
+  ops_->Zero(sums);
+  grains_.AddOutputs(args.x, args.w, local_.heads, sums);
+  NoteFinite("what a layer adds to the residual");
+  CRIA_RETURN_IF_ERROR(split_.SumAndScatter(sums, split_.Own(sums)));
+  ops_->FixedToFloat({.from = split_.Own(sums), .to = own, .log2_scale = kActivationLog2Scale});
+  return OkStatus();
+}
+
+void Stage::NoteFinite(const char* where) {
+  if (!grains_.TakeFinite()) linears_.NoteNonFinite(where);
 }
 
 // ---- attention ----
@@ -294,27 +315,54 @@ Status Stage::Attention(const LayerState& s, const TokenBatch& batch) {
 Status Stage::AttentionBackward(const LayerState& s, const TokenBatch& batch,
                                 const Tensor& dattention, const Tensor& dqkv) {
   const int64_t q_dim = local_.QDim(), kv_dim = local_.KvDim();
-  const int cp = options_.layout.cp;
   CRIA_ASSIGN_OR_RETURN(const Tensor kv, KeysAndValues(s, batch));
   const Tensor own = dqkv.Columns(q_dim, q_dim + 2 * kv_dim);
-  const Tensor sequences = cp == 1 ? own : b_.dkv.Rows(0, batch.batch * batch.time);
+  // The operation adds up what it may; over ranks or grains we do.
+  const Tensor sequences = b_.dkv.defined() ? b_.dkv.Rows(0, batch.batch * batch.time) : own;
+  if (options_.invariant()) ops_->Zero(sequences);
   bool accumulate = false;
   for (const ContextSpan& span : Spans(batch)) {
     const int64_t begin = span.row, end = span.row + batch.batch * span.time;
-    ops_->AttentionBackward({.forward = AttentionArgs(s, kv, batch, span),
-                             .dout = dattention.Rows(begin, end),
-                             .dq = dqkv.Columns(0, q_dim).Rows(begin, end),
-                             .dk = sequences.Columns(0, kv_dim),
-                             .dv = sequences.Columns(kv_dim, 2 * kv_dim),
-                             .accumulate = accumulate});
+    const AttentionBackwardArgs args = {.forward = AttentionArgs(s, kv, batch, span),
+                                        .dout = dattention.Rows(begin, end),
+                                        .dq = dqkv.Columns(0, q_dim).Rows(begin, end),
+                                        .dk = sequences.Columns(0, kv_dim),
+                                        .dv = sequences.Columns(kv_dim, 2 * kv_dim),
+                                        .accumulate = accumulate};
+    if (options_.invariant()) {
+      grains_.AttentionBackward(args);
+    } else {
+      ops_->AttentionBackward(args);
+    }
     accumulate = true;
   }
-  if (cp == 1) return OkStatus();
-  const Tensor ranks = b_.all_dkv.Rows(0, batch.batch * batch.time);
-  const Tensor summed = b_.own_dkv.Rows(0, rows(batch));
-  ToRankOrder(ops_, cp, batch.batch, batch.time, sequences, ranks);
-  CRIA_RETURN_IF_ERROR(RowSplit(groups_->cp.get()).SumAndScatter(ranks, summed));
-  ops_->Copy(summed, own);
+  NoteFinite("gradients of keys and values");
+  return b_.dkv.defined() ? SumKeyGradients(batch, sequences, own) : OkStatus();
+}
+
+Status Stage::SumKeyGradients(const TokenBatch& batch, const Tensor& sequences, const Tensor& own) {
+  const int cp = options_.layout.cp;
+  Tensor summed = sequences;
+  if (cp > 1) {
+    const Tensor ranks = b_.all_dkv.Rows(0, batch.batch * batch.time);
+    summed = b_.own_dkv.Rows(0, rows(batch));
+    ToRankOrder(ops_, cp, batch.batch, batch.time, sequences, ranks);
+    CRIA_RETURN_IF_ERROR(RowSplit(groups_->cp.get()).SumAndScatter(ranks, summed));
+  }
+  if (!options_.invariant()) {
+    ops_->Copy(summed, own);
+    return OkStatus();
+  }
+  // Ranks that share a kv head have each its own queries' part.
+  if (groups_ != nullptr && groups_->kv != nullptr) {
+    CRIA_RETURN_IF_ERROR(groups_->kv
+                             ->AllReduce({.input = summed.data(),
+                                          .output = summed.data(),
+                                          .count = summed.num_elements(),
+                                          .dtype = comm::DataType::kInt64})
+                             .Wait());
+  }
+  ops_->FixedToFloat({.from = summed, .to = own, .log2_scale = kFlowingGradientLog2Scale});
   return OkStatus();
 }
 
@@ -361,7 +409,8 @@ Status Stage::EmbedBackward(const StageStep& step) {
   ops_->EmbeddingBackward({.tokens = step.batch.tokens,
                            .dout = dout,
                            .dtable = gradient.View({vocab.size(), config_.dim}),
-                           .first_token = vocab.begin});
+                           .first_token = vocab.begin,
+                           .log2_scale = kGradientLog2Scale});
   return store_->GradientsAdded(block, step.last);
 }
 
@@ -405,16 +454,75 @@ Status Stage::NormAgain(const RmsNormForwardArgs& norm, const Tensor& normed) {
 
 Status Stage::NormBackward(const RmsNormForwardArgs& norm, int64_t offset, const StageStep& step) {
   const Tensor dnormed = b_.dnormed.Rows(0, own_rows(step.batch));
-  CRIA_RETURN_IF_ERROR(split_.SumAndScatter(b_.dnormed_partial.Rows(0, rows(step.batch)), dnormed));
+  if (options_.invariant()) {
+    const Tensor sums = b_.sums.Rows(0, rows(step.batch));
+    NoteFinite("gradients of activations");
+    CRIA_RETURN_IF_ERROR(split_.SumAndScatter(sums, split_.Own(sums)));
+    ops_->FixedToFloat(
+        {.from = split_.Own(sums), .to = dnormed, .log2_scale = kFlowingGradientLog2Scale});
+  } else {
+    CRIA_RETURN_IF_ERROR(
+        split_.SumAndScatter(b_.dnormed_partial.Rows(0, rows(step.batch)), dnormed));
+  }
   CRIA_ASSIGN_OR_RETURN(const Tensor dweight, NormGradient(offset));
-  ops_->RmsNormBackward({.dy = dnormed,
-                         .x = norm.x,
-                         .weight = norm.weight,
-                         .rstd = norm.rstd,
-                         .dx = Boundary(step.slot, step.batch),
-                         .dx_copy = GradientCopy(step.batch),
-                         .dweight = dweight});
+  const RmsNormBackwardArgs args = {.dy = dnormed,
+                                    .x = norm.x,
+                                    .weight = norm.weight,
+                                    .rstd = norm.rstd,
+                                    .dx = Boundary(step.slot, step.batch),
+                                    .dx_copy = GradientCopy(step.batch),
+                                    .dweight = dweight};
+  if (options_.invariant()) {
+    grains_.NormBackward(args);
+    NoteFinite("gradient of a norm");
+  } else {
+    ops_->RmsNormBackward(args);
+  }
   return OkStatus();
+}
+
+// ---- products of the backward pass ----
+
+Status Stage::InputGradient(const LinearBackwardArgs& args) {
+  if (!options_.invariant()) return linears_.BackwardInput(args);
+  ops_->Matmul({.a = args.dy, .b = args.w, .c = args.dx, .chain = true});
+  return OkStatus();
+}
+
+Status Stage::PartialInputGradient(const LinearBackwardArgs& args, std::span<const Range> grains) {
+  if (!options_.invariant()) return linears_.BackwardInput(args);
+  const Tensor sums = b_.sums.Rows(0, args.dy.dim(0));
+  ops_->Zero(sums);
+  for (const Range& grain : grains) {
+    grains_.AddInputGradient(args.dy.Columns(grain.begin, grain.end),
+                             args.w.Rows(grain.begin, grain.end), sums);
+  }
+  return OkStatus();
+}
+
+Status Stage::WeightGradient(const LinearBackwardArgs& args) {
+  if (!options_.invariant()) return linears_.BackwardWeight(args);
+  grains_.AddWeightGradient(args.dy, args.x, args.dw);
+  NoteFinite("gradient of a weight");
+  return OkStatus();
+}
+
+// By heads. Keys and values of a head that several ranks hold count on the first.
+std::vector<Range> Stage::QkvGrains() const {
+  const int64_t width = local_.HeadDim();
+  const bool counts_kv = parameters_.slice().kv_replica == 0;
+  const int64_t num = local_.heads + (counts_kv ? 2 * local_.kv_heads : 0);
+  std::vector<Range> grains;
+  for (int64_t i = 0; i < num; ++i) grains.push_back({i * width, (i + 1) * width});
+  return grains;
+}
+
+// Gate and up of as many shares of the channels as there are heads.
+std::vector<Range> Stage::GateUpGrains() const {
+  const int64_t width = local_.ffn / local_.heads;
+  std::vector<Range> grains;
+  for (int64_t i = 0; i < 2 * local_.heads; ++i) grains.push_back({i * width, (i + 1) * width});
+  return grains;
 }
 
 Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState& s,
@@ -430,13 +538,13 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
                                    .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
                                    .dx = b_.dact.Rows(0, all),
                                    .dw = MatrixAt(gradients, w.at.down, config_.dim, local_.ffn)};
-  CRIA_RETURN_IF_ERROR(linears_.BackwardInput(down));
+  CRIA_RETURN_IF_ERROR(InputGradient(down));
   const bool act_again = options_.recompute == Recompute::kSelective;
   ops_->SwigluBackward({.gate_up = s.gate_up,
                         .dact = down.dx,
                         .dgate_up = s.gate_up,
                         .act = act_again ? s.act : Tensor()});
-  CRIA_RETURN_IF_ERROR(linears_.BackwardWeight(down));
+  CRIA_RETURN_IF_ERROR(WeightGradient(down));
   const LinearBackwardArgs gate_up = {
       .id = LinearId(layer, kGateUp),
       .dy = s.gate_up,
@@ -444,8 +552,8 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
       .w = MatrixAt(w.block, w.at.gate_up, 2 * local_.ffn, config_.dim),
       .dx = b_.dnormed_partial.Rows(0, all),
       .dw = MatrixAt(gradients, w.at.gate_up, 2 * local_.ffn, config_.dim)};
-  CRIA_RETURN_IF_ERROR(linears_.BackwardInput(gate_up));
-  CRIA_RETURN_IF_ERROR(linears_.BackwardWeight(gate_up));
+  CRIA_RETURN_IF_ERROR(PartialInputGradient(gate_up, GateUpGrains()));
+  CRIA_RETURN_IF_ERROR(WeightGradient(gate_up));
   return NormBackward(norm, w.at.ffn_norm, step);
 }
 
@@ -463,8 +571,8 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
                                   .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
                                   .dx = b_.dattention.Rows(0, all),
                                   .dw = MatrixAt(gradients, w.at.out, config_.dim, q_dim)};
-  CRIA_RETURN_IF_ERROR(linears_.BackwardInput(out));
-  CRIA_RETURN_IF_ERROR(linears_.BackwardWeight(out));
+  CRIA_RETURN_IF_ERROR(InputGradient(out));
+  CRIA_RETURN_IF_ERROR(WeightGradient(out));
   const Tensor dqkv = b_.dqkv.Rows(0, all);
   CRIA_RETURN_IF_ERROR(AttentionBackward(s, step.batch, out.dx, dqkv));
   ops_->Rope({.x = dqkv.Columns(0, q_dim + kv_dim),
@@ -479,8 +587,8 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
                                   .w = MatrixAt(w.block, w.at.qkv, qkv_dim, config_.dim),
                                   .dx = b_.dnormed_partial.Rows(0, all),
                                   .dw = MatrixAt(gradients, w.at.qkv, qkv_dim, config_.dim)};
-  CRIA_RETURN_IF_ERROR(linears_.BackwardInput(qkv));
-  CRIA_RETURN_IF_ERROR(linears_.BackwardWeight(qkv));
+  CRIA_RETURN_IF_ERROR(PartialInputGradient(qkv, QkvGrains()));
+  CRIA_RETURN_IF_ERROR(WeightGradient(qkv));
   return NormBackward(norm, w.at.attention_norm, step);
 }
 

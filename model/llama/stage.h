@@ -35,11 +35,13 @@
 #define CRIA_MODEL_LLAMA_STAGE_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "model/arena.h"
 #include "model/llama/config.h"
+#include "model/llama/grain_sums.h"
 #include "model/llama/linear.h"
 #include "model/llama/parameter_store.h"
 #include "model/llama/parameters.h"
@@ -128,6 +130,22 @@ class Stage {
   Status AttentionBackward(const LayerState& s, const TokenBatch& batch, const Tensor& dattention,
                            const Tensor& dqkv);
 
+  // From gradients of keys and values by sequence to those of this rank's tokens.
+  Status SumKeyGradients(const TokenBatch& batch, const Tensor& sequences, const Tensor& own);
+
+  // own = the sum over tp of x w^T.
+  Status RowProduct(const LinearForwardArgs& args, const Tensor& own);
+  // The three products of a backward pass: of all outputs' gradients; into dnormed_partial, to be
+  // summed over tp; of the weight.
+  Status InputGradient(const LinearBackwardArgs& args);
+  Status PartialInputGradient(const LinearBackwardArgs& args, std::span<const Range> grains);
+  Status WeightGradient(const LinearBackwardArgs& args);
+  // Of the rows of the qkv and the gate_up matrix.
+  std::vector<Range> QkvGrains() const;
+  std::vector<Range> GateUpGrains() const;
+  // Invariant numerics: notes what did not fit.
+  void NoteFinite(const char* where);
+
   // Where the gradient of the residual is copied to in the compute type; undefined for fp32.
   Tensor GradientCopy(const TokenBatch& batch) const;
   // The gradient of the residual as a GEMM operand, for all rows of the batch.
@@ -149,8 +167,10 @@ class Stage {
   Status HeadLoss(const StageStep& step, LossSum* loss);
   Status TileLoss(const StageStep& step, const Tensor& targets, const Tensor& logits,
                   const Tensor& losses, const Tensor& dlogits);
-  Status CombineSoftmax(int64_t tile, const Tensor& targets, const Tensor& losses,
-                        const Tensor& lse);
+  Status CombineSoftmax(int64_t tile, const Tensor& targets, const Tensor& losses);
+  void HeadGradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& head, int64_t begin,
+                     const Tensor& gradient);
+  std::vector<Range> VocabGrains() const;
 
   const LlamaConfig config_;  // the model's
   const StageOptions options_;
@@ -163,6 +183,7 @@ class Stage {
   Arena arena_;
   StageBuffers b_;
   Linears linears_;
+  GrainSums grains_;  // used in invariant numerics
 };
 
 }  // namespace cria::model

@@ -18,10 +18,11 @@ constexpr LayerKind kLayerKinds[] = {{"qkv", WeightSplit::kRows},
                                      {"down", WeightSplit::kColumns}};
 
 // Rows of a tile of the head: its logits stay within about 8 MiB, near the cache.
-int64_t HeadTileRows(int64_t vocab, int64_t max_rows) {
+int64_t HeadTileRows(int64_t vocab, int64_t max_rows, int64_t grain) {
   constexpr int64_t kTileBytes = 8 << 20;
   const int64_t rows =
       std::clamp<int64_t>(kTileBytes / (4 * std::max<int64_t>(vocab, 1)), 16, 256) / 16 * 16;
+  if (grain > 0) return std::min(max_rows, (rows + grain - 1) / grain * grain);
   return std::min(rows, max_rows);
 }
 
@@ -87,26 +88,42 @@ void AllocateHead(const Sizes& z, const StageOptions& options, Arena* arena, Sta
   b->final_x = arena->Alloc(DType::kF32, {z.own_rows, z.local.dim});
   b->final_rstd = arena->Alloc(DType::kF32, {z.own_rows});
   b->final_normed = arena->Alloc(z.type, {z.rows, z.local.dim});
-  const int64_t tile_rows = HeadTileRows(z.vocab, z.rows);
+  const int64_t tile_rows = HeadTileRows(z.vocab, z.rows, options.token_grain);
   b->logits = arena->Alloc(DType::kF32, {tile_rows, z.vocab});
   b->losses = arena->Alloc(DType::kF32, {z.rows});
   if (options.training && z.type != DType::kF32) {
     b->low_logits = arena->Alloc(z.type, {tile_rows, z.vocab});
   }
-  if (options.layout.tp == 1) return;
-  b->stats = arena->Alloc(DType::kF32, {3, tile_rows});
-  b->all_stats = arena->Alloc(DType::kF32, {options.layout.tp, 3, tile_rows});
+  const int64_t parts = options.invariant() ? z.local.heads : 1;
+  if (options.layout.tp == 1 && !options.invariant()) return;
+  b->stats = arena->Alloc(DType::kF32, {parts, 3, tile_rows});
+  b->all_stats = arena->Alloc(DType::kF32, {options.layout.tp * parts, 3, tile_rows});
+  b->lse = arena->Alloc(DType::kF32, {tile_rows});
 }
 
-void AllocateContext(const Sizes& z, const StageOptions& options, Arena* arena, StageBuffers* b) {
+void AllocateContext(const Sizes& z, Arena* arena, StageBuffers* b) {
   const int64_t kv = 2 * z.local.KvDim();
   b->kv = arena->Alloc(z.type, {z.rows, kv});
   b->all_kv = arena->Alloc(z.type, {z.tokens, kv});
   b->sequence_kv = arena->Alloc(z.type, {z.tokens, kv});
-  if (!options.training) return;
-  b->dkv = arena->Alloc(DType::kF32, {z.tokens, kv});
-  b->all_dkv = arena->Alloc(DType::kF32, {z.tokens, kv});
-  b->own_dkv = arena->Alloc(DType::kF32, {z.rows, kv});
+}
+
+// Gradients of keys and values where they are summed outside of the attention's operation.
+void AllocateKeyGradients(const Sizes& z, const StageOptions& options, Arena* arena,
+                          StageBuffers* b) {
+  const int64_t kv = 2 * z.local.KvDim();
+  const DType type = options.invariant() ? DType::kI64 : DType::kF32;
+  b->dkv = arena->Alloc(type, {z.tokens, kv});
+  if (options.layout.cp == 1) return;
+  b->all_dkv = arena->Alloc(type, {z.tokens, kv});
+  b->own_dkv = arena->Alloc(type, {z.rows, kv});
+}
+
+void AllocateGrains(const Sizes& z, const StageOptions& options, Arena* arena, StageBuffers* b) {
+  b->sums = arena->Alloc(DType::kI64, {z.rows, z.local.dim});
+  const int64_t outputs = std::max({z.qkv_dim, 2 * z.local.ffn, z.vocab, z.rows});
+  b->product = arena->Alloc(
+      DType::kF32, {std::max(outputs * z.local.dim, 2 * options.max_time * z.local.HeadDim())});
 }
 
 void AllocateBackward(const Sizes& z, Arena* arena, StageBuffers* b) {
@@ -158,8 +175,12 @@ StageBuffers StageBuffers::Allocate(const LlamaConfig& config, const StageOption
   if (options.training && (split || low)) b.dy = arena->Alloc(z.type, {z.rows, z.local.dim});
   if (split && slice.embedding) b.embedded = arena->Alloc(DType::kF32, {z.rows, z.local.dim});
   if (slice.head) AllocateHead(z, options, arena, &b);
-  if (options.layout.cp > 1) AllocateContext(z, options, arena, &b);
+  if (options.layout.cp > 1) AllocateContext(z, arena, &b);
   if (options.training) AllocateBackward(z, arena, &b);
+  if (options.training && (options.layout.cp > 1 || options.invariant())) {
+    AllocateKeyGradients(z, options, arena, &b);
+  }
+  if (options.invariant()) AllocateGrains(z, options, arena, &b);
   return b;
 }
 
@@ -193,7 +214,7 @@ StepShape ShapeOf(const LlamaConfig& config, const StageOptions& options,
           .ffn = z.local.ffn,
           .vocab = z.vocab,
           .matmul_elements = parameters.num_matmul_elements(),
-          .head_rows = HeadTileRows(z.vocab, z.rows),
+          .head_rows = HeadTileRows(z.vocab, z.rows, options.token_grain),
           .bf16 = z.type == DType::kBF16,
           .training = options.training};
 }

@@ -33,6 +33,10 @@ struct StageOptions {
   bool training = true;    // false: no backward, one layer's activations for all
   float z_loss = 0;
   int slots = 0;  // micro-batches that all chunks together have in flight; 0: one each
+  // Over 0: invariant numerics, with this many tokens a grain (grain_sums.h). fp32 only.
+  int64_t token_grain = 0;
+
+  bool invariant() const { return token_grain > 0; }
 };
 
 struct StageMemory {
@@ -64,10 +68,12 @@ struct StageBuffers {
   Tensor final_x, final_rstd;             // [r, D], [r]
   Tensor final_normed;                    // [R, D]
   Tensor logits, low_logits, losses;      // of one tile of the head
-  Tensor stats, all_stats;                // [3, tile], [tp, 3, tile] of its softmax
+  Tensor stats, all_stats;                // [parts, 3, tile] of its softmax: this rank's, all
+  Tensor lse;                             // [tile]
   Tensor dattention, dqkv, dact;          // [R, ...]
   Tensor kv, all_kv, sequence_kv;         // [R, 2 KV], [cp, R, 2 KV], [B * T, 2 KV] where cp > 1
-  Tensor dkv, all_dkv, own_dkv;           // their gradients in the reverse order, fp32
+  Tensor dkv, all_dkv, own_dkv;           // their gradients in the reverse order, fp32 or i64
+  Tensor sums, product;                   // invariant numerics: [R, D] i64; a grain's product
 
   static StageBuffers Allocate(const LlamaConfig& config, const StageOptions& options,
                                const ParameterLayout& parameters, Arena* arena);

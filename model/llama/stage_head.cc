@@ -2,37 +2,61 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/check.h"
 #include "model/llama/stage.h"
 
 namespace cria::model {
 
-// Sums each row's softmax over the ranks that hold parts of the vocabulary, in rank order: all get
-// the same bits. Leaves the log-sum-exp in lse and the losses in `losses`.
-Status Stage::CombineSoftmax(int64_t tile, const Tensor& targets, const Tensor& losses,
-                             const Tensor& lse) {
-  const int64_t stride = b_.stats.dim(1);
-  CRIA_RETURN_IF_ERROR(split_.group()
-                           ->AllGather({.input = b_.stats.data(),
-                                        .output = b_.all_stats.data(),
-                                        .count = b_.stats.num_elements()})
-                           .Wait());
-  const float* stats = b_.all_stats.f32();
-  const auto at = [&](int rank, int which, int64_t row) {
-    return stats[(rank * 3 + which) * stride + row];
+namespace {
+
+// Losses of invariant numerics are multiples of this: sums of them are exact in double, in any
+// order.
+constexpr double kLossUnit = 0x1p-24;
+
+}  // namespace
+
+// Of the vocabulary's rows that this rank holds: all, or as many shares as there are heads.
+std::vector<Range> Stage::VocabGrains() const {
+  const Range vocab = parameters_.slice().vocab;
+  if (!options_.invariant()) return {{0, vocab.size()}};
+  std::vector<Range> grains;
+  const Range heads = parameters_.slice().heads;
+  for (int64_t head = heads.begin; head < heads.end; ++head) {
+    const Range grain =
+        PartOf(config_.vocab, static_cast<int>(config_.heads), static_cast<int>(head));
+    grains.push_back({grain.begin - vocab.begin, grain.end - vocab.begin});
+  }
+  return grains;
+}
+
+// Sums each row's softmax over all parts of the vocabulary, in their order: all ranks get the same
+// bits.
+Status Stage::CombineSoftmax(int64_t tile, const Tensor& targets, const Tensor& losses) {
+  const int64_t stride = b_.stats.dim(2), parts = b_.all_stats.dim(0);
+  Tensor all = b_.stats;
+  if (split_.group() != nullptr) {
+    all = b_.all_stats;
+    CRIA_RETURN_IF_ERROR(
+        split_.group()
+            ->AllGather(
+                {.input = b_.stats.data(), .output = all.data(), .count = b_.stats.num_elements()})
+            .Wait());
+  }
+  const auto at = [&](int64_t part, int which, int64_t row) {
+    return static_cast<double>(all.f32()[(part * 3 + which) * stride + row]);
   };
   for (int64_t row = 0; row < tile; ++row) {
-    float max = at(0, 0, row);
-    for (int rank = 1; rank < split_.size(); ++rank) max = std::max(max, at(rank, 0, row));
+    double max = at(0, 0, row);
+    for (int64_t part = 1; part < parts; ++part) max = std::max(max, at(part, 0, row));
     double sum = 0, target = 0;
-    for (int rank = 0; rank < split_.size(); ++rank) {
-      const double shift = static_cast<double>(at(rank, 0, row)) - static_cast<double>(max);
-      sum += static_cast<double>(at(rank, 1, row)) * std::exp(shift);
-      target += static_cast<double>(at(rank, 2, row));
+    for (int64_t part = 0; part < parts; ++part) {
+      sum += at(part, 1, row) * std::exp(at(part, 0, row) - max);
+      target += at(part, 2, row);
     }
-    const double log_sum = static_cast<double>(max) + std::log(sum);
-    lse.f32()[row] = static_cast<float>(log_sum);
+    const double log_sum = max + std::log(sum);
+    b_.lse.f32()[row] = static_cast<float>(log_sum);
     losses.f32()[row] = targets.i32()[row] < 0 ? 0.0f : static_cast<float>(log_sum - target);
   }
   return OkStatus();
@@ -40,7 +64,7 @@ Status Stage::CombineSoftmax(int64_t tile, const Tensor& targets, const Tensor& 
 
 Status Stage::TileLoss(const StageStep& step, const Tensor& targets, const Tensor& logits,
                        const Tensor& losses, const Tensor& dlogits) {
-  if (split_.size() == 1) {
+  if (!b_.stats.defined()) {
     ops_->CrossEntropy({.logits = logits,
                         .targets = targets,
                         .losses = losses,
@@ -51,25 +75,55 @@ Status Stage::TileLoss(const StageStep& step, const Tensor& targets, const Tenso
   }
   const int64_t tile = logits.dim(0);
   const int64_t first_class = parameters_.slice().vocab.begin;
-  const auto stats = [&](int which) {
-    return b_.stats.Rows(which, which + 1).View({b_.stats.dim(1)}).Rows(0, tile);
-  };
-  ops_->LogitStats({.logits = logits,
-                    .targets = targets,
-                    .first_class = first_class,
-                    .max = stats(0),
-                    .sum = stats(1),
-                    .target_logit = stats(2)});
-  CRIA_RETURN_IF_ERROR(CombineSoftmax(tile, targets, losses, stats(0)));
+  const std::vector<Range> grains = VocabGrains();
+  for (size_t i = 0; i < grains.size(); ++i) {
+    const auto part = static_cast<int64_t>(i);
+    const Tensor stats = b_.stats.Rows(part, part + 1).View({3, b_.stats.dim(2)});
+    const auto of_tile = [&](int which) {
+      return stats.Rows(which, which + 1).View({stats.dim(1)}).Rows(0, tile);
+    };
+    ops_->LogitStats({.logits = logits.Columns(grains[i].begin, grains[i].end),
+                      .targets = targets,
+                      .first_class = first_class + grains[i].begin,
+                      .max = of_tile(0),
+                      .sum = of_tile(1),
+                      .target_logit = of_tile(2)});
+  }
+  CRIA_RETURN_IF_ERROR(CombineSoftmax(tile, targets, losses));
   if (!dlogits.defined()) return OkStatus();
   ops_->LogitGradient({.logits = logits,
                        .targets = targets,
                        .first_class = first_class,
-                       .lse = stats(0),
+                       .lse = b_.lse.Rows(0, tile),
                        .dlogits = dlogits,
                        .grad_scale = step.grad_scale,
                        .z_loss = options_.z_loss});
   return OkStatus();
+}
+
+// The gradients of a tile of rows: of the head's input, before their sum over tp, and of its
+// matrix.
+void Stage::HeadGradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& head,
+                          int64_t begin, const Tensor& gradient) {
+  const int64_t end = begin + hidden.dim(0);
+  if (!options_.invariant()) {
+    ops_->Matmul({.a = dlogits,
+                  .b = head,
+                  .c = b_.dnormed_partial.Rows(begin, end),
+                  .b_is_weight = true,
+                  .keep_b = store_->keeps_weights()});
+    ops_->Matmul(
+        {.a = dlogits, .b = hidden, .c = gradient, .transpose_a = true, .accumulate = true});
+    return;
+  }
+  const Tensor sums = b_.sums.Rows(begin, end);
+  ops_->Zero(sums);
+  for (const Range& grain : VocabGrains()) {
+    grains_.AddInputGradient(dlogits.Columns(grain.begin, grain.end),
+                             head.Rows(grain.begin, grain.end), sums);
+  }
+  grains_.AddWeightGradient(dlogits, hidden, gradient);
+  NoteFinite("gradient of the head");
 }
 
 Status Stage::HeadLoss(const StageStep& step, LossSum* loss) {
@@ -101,17 +155,12 @@ Status Stage::HeadLoss(const StageStep& step, LossSum* loss) {
     CRIA_RETURN_IF_ERROR(TileLoss(step, batch.targets.Rows(begin, end), logits,
                                   b_.losses.Rows(begin, end), dlogits));
     if (!step.backward) continue;
-    ops_->Matmul({.a = dlogits,
-                  .b = head,
-                  .c = b_.dnormed_partial.Rows(begin, end),
-                  .b_is_weight = true,
-                  .keep_b = store_->keeps_weights()});
-    ops_->Matmul(
-        {.a = dlogits, .b = hidden, .c = gradient, .transpose_a = true, .accumulate = true});
+    HeadGradients(dlogits, hidden, head, begin, gradient);
   }
   for (int64_t row = 0; row < num_rows; ++row) {
     if (batch.targets.i32()[row] < 0) continue;
-    loss->sum += b_.losses.f32()[row];
+    const double one = b_.losses.f32()[row];
+    loss->sum += options_.invariant() ? std::nearbyint(one / kLossUnit) * kLossUnit : one;
     ++loss->num_valid;
   }
   if (!step.backward) return OkStatus();

@@ -115,6 +115,10 @@ void VisitAll(ConfigVisitor& v, TrainConfig* c) {
 
 // Tokens of a grain are summed by one rank: its rows and its chunks must be whole grains.
 Status CheckGrain(const TrainConfig& c, const model::Layout& layout, const std::string& file) {
+  if (c.model.ffn % c.model.heads != 0) {
+    return InvalidArgumentError(file, ": numerics: invariant sums by heads: model.ffn ",
+                                c.model.ffn, " is no multiple of model.heads ", c.model.heads);
+  }
   const int64_t grain = c.TokenGrain();
   const int64_t chunk = c.train.seq / (layout.cp > 1 ? 2 * layout.cp : 1);
   if (chunk % grain != 0) {
@@ -211,6 +215,7 @@ model::LlamaOptions TrainConfig::LlamaOptions() const {
     options.max_batch = std::max(options.max_batch, std::min(train.micro_batch, batch));
   }
   options.max_time = train.seq;
+  options.token_grain = invariant() ? TokenGrain() : 0;
   options.z_loss = static_cast<float>(train.z_loss);
   return options;
 }
