@@ -317,7 +317,8 @@ class Ops {
   virtual double SumOfSquares(const Tensor& x) = 0;
 
   virtual void Zero(const Tensor& x) = 0;
-  // to = from, converted to to's type; [R,C] or contiguous, equal shapes.
+  // to = from, converted to to's type (i32 and i64 to their own only); [R,C] or contiguous, equal
+  // shapes.
   virtual void Copy(const Tensor& from, const Tensor& to) = 0;
 };
 

@@ -507,6 +507,16 @@ Status Stage::WeightGradient(const LinearBackwardArgs& args) {
   return OkStatus();
 }
 
+// In invariant numerics each rank that shares a kv head has its whole gradients: the first counts
+// them. Otherwise each has the part of its own queries.
+Status Stage::QkvWeightGradient(const LinearBackwardArgs& qkv) {
+  if (!options_.invariant() || parameters_.slice().kv_replica == 0) return WeightGradient(qkv);
+  LinearBackwardArgs queries = qkv;
+  queries.dy = qkv.dy.Columns(0, local_.QDim());
+  queries.dw = qkv.dw.Rows(0, local_.QDim());
+  return WeightGradient(queries);
+}
+
 // By heads. Keys and values of a head that several ranks hold count on the first.
 std::vector<Range> Stage::QkvGrains() const {
   const int64_t width = local_.HeadDim();
@@ -588,7 +598,7 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
                                   .dx = b_.dnormed_partial.Rows(0, all),
                                   .dw = MatrixAt(gradients, w.at.qkv, qkv_dim, config_.dim)};
   CRIA_RETURN_IF_ERROR(PartialInputGradient(qkv, QkvGrains()));
-  CRIA_RETURN_IF_ERROR(WeightGradient(qkv));
+  CRIA_RETURN_IF_ERROR(QkvWeightGradient(qkv));
   return NormBackward(norm, w.at.attention_norm, step);
 }
 

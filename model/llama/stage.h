@@ -140,6 +140,7 @@ class Stage {
   Status InputGradient(const LinearBackwardArgs& args);
   Status PartialInputGradient(const LinearBackwardArgs& args, std::span<const Range> grains);
   Status WeightGradient(const LinearBackwardArgs& args);
+  Status QkvWeightGradient(const LinearBackwardArgs& qkv);
   // Of the rows of the qkv and the gate_up matrix.
   std::vector<Range> QkvGrains() const;
   std::vector<Range> GateUpGrains() const;
