@@ -85,6 +85,13 @@ StatusOr<Tensor> Linears::Quantize(const QuantizeSpec& spec, int64_t id, Operand
   return out;
 }
 
+StatusOr<Tensor> Linears::QuantizeWeight(const QuantizeSpec& spec, int64_t id, const Tensor& w,
+                                         const float* factor, bool record, float* dequant) {
+  if (factor == nullptr) return Quantize(spec, id, kWeight, w, right_, record, dequant);
+  *dequant *= *factor;
+  return w;
+}
+
 Status Linears::Forward(const LinearForwardArgs& args) {
   if (!recipe_) {
     ops_->Matmul({.a = args.x,
@@ -99,8 +106,8 @@ Status Linears::Forward(const LinearForwardArgs& args) {
   float scale = 1;
   CRIA_ASSIGN_OR_RETURN(const Tensor x,
                         Quantize(recipe.left, args.id, kInput, args.x, left_, args.record, &scale));
-  CRIA_ASSIGN_OR_RETURN(const Tensor w, Quantize(recipe.right, args.id, kWeight, args.w, right_,
-                                                 args.record, &scale));
+  CRIA_ASSIGN_OR_RETURN(const Tensor w, QuantizeWeight(recipe.right, args.id, args.w, args.w_factor,
+                                                       args.record, &scale));
   ops_->Matmul({.a = x, .b = w, .c = args.y, .transpose_b = true, .scale = scale});
   return OkStatus();
 }
@@ -116,7 +123,7 @@ Status Linears::BackwardInput(const LinearBackwardArgs& args) {
   CRIA_ASSIGN_OR_RETURN(const Tensor dy,
                         Quantize(recipe.left, args.id, kGradient, args.dy, left_, true, &scale));
   CRIA_ASSIGN_OR_RETURN(const Tensor w,
-                        Quantize(recipe.right, args.id, kWeight, args.w, right_, true, &scale));
+                        QuantizeWeight(recipe.right, args.id, args.w, args.w_factor, true, &scale));
   ops_->Matmul({.a = dy, .b = w, .c = args.dx, .scale = scale});
   return OkStatus();
 }

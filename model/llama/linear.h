@@ -37,11 +37,12 @@ struct OperandGroups {
 };
 
 struct LinearForwardArgs {
-  int64_t id = 0;      // index of the layer's name
-  Tensor x;            // [R, K]
-  Tensor w;            // [N, K]
-  Tensor y;            // [R, N]
-  bool record = true;  // false in evaluation: leaves no trace in the FP8 state
+  int64_t id = 0;                   // index of the layer's name
+  Tensor x;                         // [R, K]
+  Tensor w;                         // [N, K]
+  Tensor y;                         // [R, N]
+  const float* w_factor = nullptr;  // w is in 8 bits already; the product's factor
+  bool record = true;               // false in evaluation: leaves no trace in the FP8 state
 };
 
 struct LinearBackwardArgs {
@@ -51,6 +52,7 @@ struct LinearBackwardArgs {
   Tensor w;   // [N, K]
   Tensor dx;  // [R, K] out
   Tensor dw;  // [N, K] fp32, added to
+  const float* w_factor = nullptr;
 };
 
 class Linears {
@@ -97,6 +99,9 @@ class Linears {
   // x quantised into scratch.
   StatusOr<Tensor> Quantize(const QuantizeSpec& spec, int64_t id, Operand operand, const Tensor& x,
                             Tensor scratch, bool record, float* dequant);
+  // The weight as an 8-bit operand.
+  StatusOr<Tensor> QuantizeWeight(const QuantizeSpec& spec, int64_t id, const Tensor& w,
+                                  const float* factor, bool record, float* dequant);
   // Who holds the rest of the numbers that share a scale.
   comm::Communicator* GroupOf(ScaleUnit unit, int64_t id, Operand operand) const;
 

@@ -12,7 +12,8 @@ ParameterLayout LayoutOf(const LlamaConfig& config, const LlamaOptions& options)
 ParameterBuffersOptions BuffersOf(const LlamaOptions& options) {
   return {.compute_type = ComputeType(options.precision),
           .training = options.training,
-          .fixed_point = options.invariant()};
+          .fixed_point = options.invariant(),
+          .fp8_gather = options.fp8_gather};
 }
 
 }  // namespace

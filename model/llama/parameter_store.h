@@ -24,6 +24,9 @@ class ParameterStore {
   // The block's weights as GEMM operands, [block size] in the compute type. Valid until Release, or
   // until two other blocks were asked for.
   virtual StatusOr<Tensor> Weights(int block) = 0;
+  // Where Weights of a layer's block are 8-bit numbers already: what its four products (qkv, out,
+  // gate_up, down) are to be multiplied with. Null where weights are as they are.
+  virtual const float* WeightFactors(int block) const = 0;
   // A hint that Weights(block) comes soon; no block when negative.
   virtual void Prefetch(int block) = 0;
   // The block of norms in fp32: always there.

@@ -107,6 +107,7 @@ StatusOr<Stage::LayerWeights> Stage::WeightsOf(int64_t layer, int64_t prefetch) 
   LayerWeights w;
   CRIA_ASSIGN_OR_RETURN(w.block, store_->Weights(parameters_.layer_block(layer)));
   w.at = parameters_.layer(layer);
+  w.factors = store_->WeightFactors(parameters_.layer_block(layer));
   if (prefetch >= 0) store_->Prefetch(parameters_.layer_block(prefetch));
   return w;
 }
@@ -203,6 +204,7 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
                         .x = s.normed_attention,
                         .w = MatrixAt(w.block, w.at.qkv, q_dim + 2 * kv_dim, config_.dim),
                         .y = s.qkv,
+                        .w_factor = w.factor(kQkv),
                         .record = record}));
   ops_->Rope({.x = s.qkv.Columns(0, q_dim + kv_dim),
               .positions = batch.positions,
@@ -214,6 +216,7 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
                                    .x = s.attention,
                                    .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
                                    .y = partial,
+                                   .w_factor = w.factor(kOut),
                                    .record = record},
                                   delta));
   ops_->RmsNormForward({.x = s.x,
@@ -229,12 +232,14 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
                         .x = s.normed_ffn,
                         .w = MatrixAt(w.block, w.at.gate_up, 2 * local_.ffn, config_.dim),
                         .y = s.gate_up,
+                        .w_factor = w.factor(kGateUp),
                         .record = record}));
   ops_->SwigluForward({.gate_up = s.gate_up, .act = s.act});
   return RowProduct({.id = LinearId(layer, kDown),
                      .x = s.act,
                      .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
                      .y = partial,
+                     .w_factor = w.factor(kDown),
                      .record = record},
                     delta);
 }
@@ -547,7 +552,8 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
                                    .x = s.act,
                                    .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
                                    .dx = b_.dact.Rows(0, all),
-                                   .dw = MatrixAt(gradients, w.at.down, config_.dim, local_.ffn)};
+                                   .dw = MatrixAt(gradients, w.at.down, config_.dim, local_.ffn),
+                                   .w_factor = w.factor(kDown)};
   CRIA_RETURN_IF_ERROR(InputGradient(down));
   const bool act_again = options_.recompute == Recompute::kSelective;
   ops_->SwigluBackward({.gate_up = s.gate_up,
@@ -561,7 +567,8 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
       .x = s.normed_ffn,
       .w = MatrixAt(w.block, w.at.gate_up, 2 * local_.ffn, config_.dim),
       .dx = b_.dnormed_partial.Rows(0, all),
-      .dw = MatrixAt(gradients, w.at.gate_up, 2 * local_.ffn, config_.dim)};
+      .dw = MatrixAt(gradients, w.at.gate_up, 2 * local_.ffn, config_.dim),
+      .w_factor = w.factor(kGateUp)};
   CRIA_RETURN_IF_ERROR(PartialInputGradient(gate_up, GateUpGrains()));
   CRIA_RETURN_IF_ERROR(WeightGradient(gate_up));
   return NormBackward(norm, w.at.ffn_norm, step);
@@ -580,7 +587,8 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
                                   .x = s.attention,
                                   .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
                                   .dx = b_.dattention.Rows(0, all),
-                                  .dw = MatrixAt(gradients, w.at.out, config_.dim, q_dim)};
+                                  .dw = MatrixAt(gradients, w.at.out, config_.dim, q_dim),
+                                  .w_factor = w.factor(kOut)};
   CRIA_RETURN_IF_ERROR(InputGradient(out));
   CRIA_RETURN_IF_ERROR(WeightGradient(out));
   const Tensor dqkv = b_.dqkv.Rows(0, all);
@@ -596,7 +604,8 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
                                   .x = s.normed_attention,
                                   .w = MatrixAt(w.block, w.at.qkv, qkv_dim, config_.dim),
                                   .dx = b_.dnormed_partial.Rows(0, all),
-                                  .dw = MatrixAt(gradients, w.at.qkv, qkv_dim, config_.dim)};
+                                  .dw = MatrixAt(gradients, w.at.qkv, qkv_dim, config_.dim),
+                                  .w_factor = w.factor(kQkv)};
   CRIA_RETURN_IF_ERROR(PartialInputGradient(qkv, QkvGrains()));
   CRIA_RETURN_IF_ERROR(QkvWeightGradient(qkv));
   return NormBackward(norm, w.at.attention_norm, step);

@@ -98,6 +98,9 @@ class Stage {
   struct LayerWeights {
     Tensor block;
     LayerOffsets at;
+    const float* factors = nullptr;  // ParameterStore::WeightFactors
+
+    const float* factor(int product) const { return factors ? factors + product : nullptr; }
   };
   bool first(int chunk) const { return chunk == 0 && parameters_.slice().embedding; }
   bool last(int chunk) const;

@@ -32,7 +32,8 @@ struct StageOptions {
   int64_t max_time = 256;  // tokens of a sequence
   bool training = true;    // false: no backward, one layer's activations for all
   float z_loss = 0;
-  int slots = 0;  // micro-batches that all chunks together have in flight; 0: one each
+  int slots = 0;            // micro-batches that all chunks together have in flight; 0: one each
+  bool fp8_gather = false;  // sharded weights of layers travel as 8-bit codes
   // Over 0: invariant numerics, with this many tokens a grain (grain_sums.h). fp32 only.
   int64_t token_grain = 0;
 

@@ -105,6 +105,11 @@ ParameterBuffers::Buffers ParameterBuffers::Allocate(const ParameterLayout& layo
   if (!parts.weights().whole()) {
     // The look-up reads the embedding in fp32.
     allocate_slots(options.compute_type, largest.vocabulary * DTypeBytes(DType::kF32), &b.gathered);
+    if (options.fp8_gather) {
+      for (Slot& slot : b.gathered.layers) {
+        slot.codes = arena->Alloc(DType::kF32, {(largest.layer + 3) / 4});
+      }
+    }
   } else if (options.compute_type != DType::kF32) {
     b.operands = arena->Alloc(options.compute_type, {parts.weights().num_elements()});
   } else {
@@ -147,6 +152,7 @@ ParameterBuffers::ParameterBuffers(ParameterLayout layout, const ParameterBuffer
       reduced_(layout_.blocks().size()) {
   ParameterMemory unused;
   b_ = Allocate(layout_, parts_, options, &arena_, &unused);
+  if (options.fp8_gather && !parts_.weights().whole()) fp8_.emplace(layout_, ops);
 }
 
 ParameterBuffers::~ParameterBuffers() {
@@ -181,6 +187,7 @@ void ParameterBuffers::Initialize(uint64_t seed) {
 
 void ParameterBuffers::WeightsChanged() {
   ForgetGathered();
+  rescaled_ = false;
   if (b_.operands.defined() && b_.operands.data() != b_.weights.data()) {
     ops_->Copy(b_.weights, b_.operands);
   }
@@ -218,6 +225,7 @@ void ParameterBuffers::ForgetGathered() {
     (void)slot->work.Wait();
     slot->work = comm::Work();
     slot->block = -1;
+    slot->encoded = false;
   };
   for (Slot& slot : b_.gathered.layers) forget(&slot);
   forget(&b_.gathered.vocabulary);
@@ -279,6 +287,7 @@ StatusOr<Tensor> ParameterBuffers::Gathered(int block, DType type) {
   Slot* slot = SlotFor(&b_.gathered, block);
   CRIA_RETURN_IF_ERROR(StartGather(slot, block, type));
   CRIA_RETURN_IF_ERROR(slot->work.Wait());
+  if (slot->encoded) DecodeGathered(slot);
   if (slot != &b_.gathered.vocabulary) {
     b_.gathered.last_layer = static_cast<int>(slot - b_.gathered.layers);
   }
@@ -288,6 +297,7 @@ StatusOr<Tensor> ParameterBuffers::Gathered(int block, DType type) {
 Status ParameterBuffers::StartGather(Slot* slot, int block, DType type) {
   if (slot->block == block && slot->values.dtype() == type) return OkStatus();
   CRIA_RETURN_IF_ERROR(slot->work.Wait());
+  if (fp8_ && slot->codes.defined()) return StartFp8Gather(slot, block);
   const ParameterBlock& whole = BlockOf(block);
   const BlockPart& part = parts_.weights().block(block);
   slot->block = block;
@@ -301,6 +311,48 @@ Status ParameterBuffers::StartGather(Slot* slot, int block, DType type) {
                                              .dtype = CommType(type),
                                              .call = {.async = true}});
   return OkStatus();
+}
+
+std::span<uint8_t> ParameterBuffers::CodesOf(const Slot& slot) const {
+  return {static_cast<uint8_t*>(slot.codes.data()),
+          static_cast<size_t>(BlockOf(slot.block).size())};
+}
+
+Status ParameterBuffers::StartFp8Gather(Slot* slot, int block) {
+  if (!rescaled_) {
+    // All ranks of the stage come here with the same block first.
+    CRIA_RETURN_IF_ERROR(fp8_->Rescale(parts_.weights(), b_.weights, groups_->stage.get()));
+    rescaled_ = true;
+  }
+  const ParameterBlock& whole = BlockOf(block);
+  const BlockPart& part = parts_.weights().block(block);
+  slot->block = block;
+  slot->values = ViewAs(slot->memory, DType::kBF16, whole.size());
+  const int64_t begin = part.begin - whole.begin;
+  const std::span<uint8_t> codes = CodesOf(*slot);
+  if (part.size() > 0) {
+    const Tensor mine = slot->values.Rows(begin, begin + part.size());
+    ops_->Copy(PartOfBuffer(b_.weights, part), mine);
+    fp8_->Encode(block, part, mine,
+                 codes.subspan(static_cast<size_t>(begin), static_cast<size_t>(part.size())));
+  }
+  slot->encoded = true;
+  if (whole.size() == 0) return OkStatus();
+  slot->work = groups_->weights->AllGatherV({.input = codes.data() + begin,
+                                             .output = codes.data(),
+                                             .counts = parts_.counts(block),
+                                             .dtype = comm::DataType::kFloat8E4M3,
+                                             .call = {.async = true}});
+  return OkStatus();
+}
+
+void ParameterBuffers::DecodeGathered(Slot* slot) {
+  slot->encoded = false;
+  fp8_->Decode(CodesOf(*slot), slot->values);
+}
+
+const float* ParameterBuffers::WeightFactors(int block) const {
+  return fp8_ ? fp8_->Factors(block).data() : nullptr;
 }
 
 // --- Gradients -----------------------------------------------------------------------------------

@@ -39,6 +39,8 @@
 #define CRIA_MODEL_PARALLEL_PARAMETER_BUFFERS_H_
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -47,6 +49,7 @@
 #include "model/llama/parameter_store.h"
 #include "model/llama/parameters.h"
 #include "model/ops.h"
+#include "model/parallel/fp8_weights.h"
 #include "model/parallel/groups.h"
 #include "model/parallel/parameter_parts.h"
 #include "model/tensor.h"
@@ -60,6 +63,7 @@ struct ParameterBuffersOptions {
   DType compute_type = DType::kF32;  // of GEMM operands: fp32 or bf16
   bool training = true;              // false: no gradients
   bool fixed_point = false;          // gradients are i64 until FinishGradients
+  bool fp8_gather = false;           // kWeights: layers travel as 8-bit codes (fp8_weights.h)
 };
 
 // Bytes.
@@ -126,11 +130,14 @@ class ParameterBuffers final : public ParameterStore {
   StatusOr<Tensor> Gradients(int block) override;
   Status GradientsAdded(int block, bool final) override;
   bool keeps_weights() const override { return parts_.weights().whole(); }
+  const float* WeightFactors(int block) const override;
 
  private:
   // Memory for one whole block, gathered or to be reduced.
   struct Slot {
     Tensor memory;
+    Tensor codes;  // of an 8-bit gather, in bytes of this fp32 tensor
+    bool encoded = false;
     int block = -1;  // whose block it is; -1: nobody's
     Tensor values;   // of the block, in `memory`
     bool reducing = false;
@@ -161,6 +168,10 @@ class ParameterBuffers final : public ParameterStore {
 
   StatusOr<Tensor> Gathered(int block, DType type);
   Status StartGather(Slot* slot, int block, DType type);
+  // The same in 8 bits, and what becomes of the codes.
+  Status StartFp8Gather(Slot* slot, int block);
+  std::span<uint8_t> CodesOf(const Slot& slot) const;
+  void DecodeGathered(Slot* slot);
   void ForgetGathered();
   Status GatherUpdated();
 
@@ -180,6 +191,8 @@ class ParameterBuffers final : public ParameterStore {
   const ParameterParts parts_;
   Arena arena_;
   Buffers b_;
+  std::optional<Fp8Weights> fp8_;
+  bool rescaled_ = false;            // fp8_ knows the weights as they are
   Status prefetch_error_;            // told by the next Weights
   std::vector<comm::Work> pending_;  // reductions in gradients(), by block
   std::vector<bool> reduced_;        // those that were started in this step

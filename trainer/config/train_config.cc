@@ -137,8 +137,15 @@ Status CheckGrain(const TrainConfig& c, const model::Layout& layout, const std::
 Status CheckParallel(const TrainConfig& c, const model::Layout& layout, const std::string& file) {
   CRIA_RETURN_IF_ERROR(
       model::CheckLayout(layout, c.model, c.train.seq, StrCat(file, ": parallel")));
-  if (c.parallel.fp8_gather && !model::IsFp8(c.Precision())) {
-    return InvalidArgumentError(file, ": parallel.fp8_gather: the precision is ", c.precision);
+  if (c.parallel.fp8_gather && c.Precision() != model::Precision::kFp8Tensorwise) {
+    return InvalidArgumentError(file,
+                                ": parallel.fp8_gather needs precision fp8_tensorwise, whose "
+                                "weights have one scale; it is ",
+                                c.precision);
+  }
+  if (c.parallel.fp8_gather && layout.shard != model::Shard::kWeights) {
+    return InvalidArgumentError(file, ": parallel.fp8_gather needs parallel.shard weights, not ",
+                                c.parallel.shard);
   }
   if (!c.invariant()) return OkStatus();
   if (c.Precision() != model::Precision::kFp32) {
@@ -215,6 +222,7 @@ model::LlamaOptions TrainConfig::LlamaOptions() const {
     options.max_batch = std::max(options.max_batch, std::min(train.micro_batch, batch));
   }
   options.max_time = train.seq;
+  options.fp8_gather = parallel.fp8_gather;
   options.token_grain = invariant() ? TokenGrain() : 0;
   options.z_loss = static_cast<float>(train.z_loss);
   return options;

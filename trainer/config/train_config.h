@@ -40,7 +40,7 @@ struct ParallelConfig {
   int64_t pp_chunks = 1;
   int64_t pp_group = 0;  // 0: pp
   bool pp_short_ends = false;
-  bool fp8_gather = false;  // sharded weights travel in FP8, in FP8 precisions
+  bool fp8_gather = false;  // sharded weights travel in 8 bits (fp8_tensorwise)
 };
 
 struct DataConfig {

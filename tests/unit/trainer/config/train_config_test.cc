@@ -173,7 +173,8 @@ TEST_F(TrainConfigTest, AnImpossibleLayoutIsAnErrorAtLoad) {
   EXPECT_NE(error("{shard: all}").find("job.yaml:2: parallel.shard: "), std::string::npos);
   EXPECT_EQ(error("{tpp: 2}"), "job.yaml:2: parallel.tpp: unknown key; did you mean \"tp\"?");
   EXPECT_EQ(error("{shard: weights, fp8_gather: true}"),
-            "job.yaml: parallel.fp8_gather: the precision is fp32");
+            "job.yaml: parallel.fp8_gather needs precision fp8_tensorwise, whose weights have one "
+            "scale; it is fp32");
   // By --set as well.
   EXPECT_EQ(Error(model, {"parallel.tp=8"}),
             "job.yaml: parallel.tp: 8 ranks can't share 4 heads equally");
