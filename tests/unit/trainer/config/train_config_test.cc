@@ -96,7 +96,7 @@ TEST_F(TrainConfigTest, APresetGivesDefaultsThatTheFileAndTheFlagsOverride) {
 
 TEST_F(TrainConfigTest, WritingAndReadingGivesAnEqualConfiguration) {
   TrainConfig config = LoadTrainConfig(Write("model: {preset: llama32_1b}\n"), {}).value();
-  config.precision = "fp8_delayed";
+  config.precision = "fp8_tensorwise";
   config.seed = 9'007'199'254'740'993;  // over 2^53
   config.steps = 123;
   config.data.inputs = {"a b", "c: d", "# e", ""};
@@ -117,7 +117,7 @@ TEST_F(TrainConfigTest, WritingAndReadingGivesAnEqualConfiguration) {
                      .cp = 2,
                      .pp = 3,
                      .dp = 5,
-                     .shard = "gradients",
+                     .shard = "weights",
                      .pp_chunks = 2,
                      .pp_group = 7,
                      .pp_short_ends = true,
