@@ -143,7 +143,7 @@ TEST_F(TrainConfigTest, WritingAndReadingGivesAnEqualConfiguration) {
                                             .cp = 2,
                                             .pp = 3,
                                             .dp = 5,
-                                            .shard = model::Shard::kGradients,
+                                            .shard = model::Shard::kWeights,
                                             .pp_chunks = 2,
                                             .pp_group = 7,
                                             .pp_short_ends = true}));
