@@ -28,6 +28,23 @@ void RunBlocks(void (*kernel)(const Args&, int64_t, int64_t), const Args& args, 
   });
 }
 
+// Runs body(piece) for pieces of a matrix of about kElementsPerBlock elements, which may have one
+// row as long as a model; piece(x) is that part of x.
+template <typename Body>
+void RunPieces(int64_t rows, int64_t columns, const Body& body) {
+  if (rows == 0 || columns == 0) return;
+  const int64_t some_columns = std::min(columns, kElementsPerBlock);
+  const int64_t some_rows = kElementsPerBlock / some_columns;
+  const int64_t across = CountBlocks(columns, some_columns);
+  ParallelFor(across * CountBlocks(rows, some_rows), [&](int64_t item) {
+    const int64_t row = item / across * some_rows, column = item % across * some_columns;
+    body([&](const Tensor& x) {
+      return x.Rows(row, std::min(rows, row + some_rows))
+          .Columns(column, std::min(columns, column + some_columns));
+    });
+  });
+}
+
 class CpuOps final : public Ops {
  public:
   int64_t WorkspaceBytes(const StepShape& shape) const override {
@@ -205,15 +222,20 @@ class CpuOps final : public Ops {
     CheckSameShape(args.from, args.to);
     CheckFixed(args.log2_scale);
     std::atomic<bool> all_fit = true;
-    RunBlocks(kernels_.AddFixed, AddFixedKernelArgs{args, &all_fit}, args.from.dim(0),
-              kRowsPerBlock);
+    RunPieces(args.from.dim(0), args.from.dim(1), [&](const auto& piece) {
+      const AddFixedArgs some = {piece(args.from), piece(args.to), args.log2_scale};
+      kernels_.AddFixed({some, &all_fit}, 0, some.from.dim(0));
+    });
     return all_fit;
   }
 
   void FixedToFloat(const FixedToFloatArgs& args) override {
     CheckSameShape(args.from, args.to);
     CheckFixed(args.log2_scale);
-    RunBlocks(kernels_.FixedToFloat, args, args.from.dim(0), kRowsPerBlock);
+    RunPieces(args.from.dim(0), args.from.dim(1), [&](const auto& piece) {
+      const FixedToFloatArgs some = {piece(args.from), piece(args.to), args.log2_scale};
+      kernels_.FixedToFloat(some, 0, some.from.dim(0));
+    });
   }
 
   void CrossEntropy(const CrossEntropyArgs& args) override {

@@ -15,6 +15,7 @@
 #include "trainer/bench/cpu_clock.h"
 #include "trainer/bench/gemm_baseline.h"
 #include "trainer/bench/memory_baseline.h"
+#include "trainer/bench/part_bench.h"
 #include "trainer/bench/samples.h"
 #include "trainer/bench/timing_ops.h"
 
@@ -39,7 +40,8 @@ class OpsBench {
         batch_(shape_),
         ops_(model::cpu::NewCpuOps()),
         clock_(options.cpu_time ? &cpu_clock_ : RealClock()),
-        timing_(ops_.get(), clock_) {}
+        timing_(ops_.get(), clock_),
+        parts_(shape_, options.precision, ops_.get(), clock_) {}
 
   Status Run() {
     std::fprintf(notes_, "%s\n%s\n%s, %d thread%s\n", CpuName().c_str(),
@@ -48,12 +50,16 @@ class OpsBench {
     SetNumThreads(threads_);
     BenchStep step(shape_, options_.precision, &timing_, &batch_);
     CRIA_RETURN_IF_ERROR(Verify(&step));
+    CRIA_RETURN_IF_ERROR(parts_.Verify());
     step.Run();
     timing_.Reset();
     step.Run();  // only to learn the shapes
     MakeGemms();
     MemoryBaseline memory(clock_);
-    for (int round = 0; round < options_.reps; ++round) RunRound(&step, &memory);
+    for (int round = 0; round < options_.reps; ++round) {
+      RunRound(&step, &memory);
+      parts_.Round();
+    }
     return options_.json ? PrintJson() : PrintTable();
   }
 
@@ -146,6 +152,15 @@ class OpsBench {
                       {"tokens_per_s_best", TokensPerSecond(step_s_.Best())},
                       {"gemm_fraction", MedianRatio(gemm_step_s_, step_s_)}});
     }
+    for (const PartRow& row : parts_.rows()) {
+      list.push_back({{"impl", "cria"},
+                      {"threads", threads_},
+                      {"part", row.name},
+                      {"ms_median", 1e3 * row.seconds.Median()},
+                      {"ms_best", 1e3 * row.seconds.Best()},
+                      {"gflops_per_s", 1e-9 * row.flops / row.seconds.Median()},
+                      {"fraction_of_whole", MedianRatio(row.whole_s, row.seconds)}});
+    }
     CRIA_ASSIGN_OR_RETURN(const std::string text, DumpJson(list, 2));
     std::fprintf(out_, "%s\n", text.c_str());
     return OkStatus();
@@ -179,7 +194,19 @@ class OpsBench {
                  "or of memory's;\nmore than 100 %% where the operands are still in a cache. "
                  "%d rounds in turns.\n",
                  options_.reps);
+    PrintParts();
     return OkStatus();
+  }
+
+  void PrintParts() const {
+    std::fprintf(out_, "\n%-42s %9s %9s %16s %9s\n", "parts", "ms", "best", "rate", "of whole");
+    for (const PartRow& row : parts_.rows()) {
+      const double seconds = row.seconds.Median();
+      std::fprintf(out_, "%-42s %9.2f %9.2f %8.1f GFLOP/s %8.0f%%\n", row.name.c_str(),
+                   1e3 * seconds, 1e3 * row.seconds.Best(), 1e-9 * row.flops / seconds,
+                   100 * MedianRatio(row.whole_s, row.seconds));
+    }
+    std::fprintf(out_, "\nof whole: of the speed in one piece; of a chain: of oneDNN's in fp32.\n");
   }
 
   const OpsBenchOptions& options_;
@@ -192,6 +219,7 @@ class OpsBench {
   CpuClock cpu_clock_;
   Clock* const clock_;
   TimingOps timing_;
+  PartBench parts_;
   std::unique_ptr<GemmBaseline> gemms_;
   std::map<std::string, size_t> gemm_index_;
   std::map<std::string, OpRow> rows_;

@@ -2,7 +2,8 @@
 //
 // Verified first: the timed step has the loss and gradient norm of the plain one. Each matrix
 // product stands beside oneDNN's speed at its very shape, each other operation beside the machine's
-// memory speed, measured in turns with the steps. Single-threaded.
+// memory speed, measured in turns with the steps. Then what parts of a job cost beside the whole:
+// attention in stretches, products as chains. Single-threaded.
 
 #ifndef CRIA_TRAINER_BENCH_OPS_BENCH_H_
 #define CRIA_TRAINER_BENCH_OPS_BENCH_H_

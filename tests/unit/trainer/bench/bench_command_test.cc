@@ -45,13 +45,20 @@ TEST(BenchCommandTest, OpsSharesAddUpToAStep) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Json list = ParseJson(run.out, "stdout").value();
   double share = 0;
+  int num_parts = 0;
   for (const Json& object : list) {
+    if (object.contains("part")) {
+      EXPECT_GT(JsonGet<double>(object, "fraction_of_whole", "stdout").value(), 0);
+      ++num_parts;
+      continue;
+    }
     for (const char* key : {"tokens_per_s_median", "tokens_per_s_best", "gemm_fraction",
                             "ms_median", "gflops_per_s", "gb_per_s", "bound_fraction"}) {
       EXPECT_TRUE(JsonGet<double>(object, key, "stdout").ok()) << key;
     }
     share += object["share"].get<double>();
   }
+  EXPECT_EQ(num_parts, 5);
   EXPECT_GT(share, 0.3);
   EXPECT_LE(share, 1.0);
 }
