@@ -36,11 +36,27 @@ TestTensor NumbersOfAllSizes(int64_t rows, int64_t columns, int log2_scale) {
   return x;
 }
 
+// The rounding to the type that is wanted, from the integer: once.
+double RoundOnce(int64_t x, DType type) {
+  const uint64_t magnitude = x < 0 ? -static_cast<uint64_t>(x) : static_cast<uint64_t>(x);
+  const int bits = type == kF32 ? 24 : 8;
+  const int excess = std::max(0, static_cast<int>(std::bit_width(magnitude)) - bits);
+  uint64_t kept = magnitude >> excess;
+  if (excess > 0) {
+    const uint64_t rest = magnitude & ((uint64_t{1} << excess) - 1);
+    const uint64_t half = uint64_t{1} << (excess - 1);
+    if (rest > half || (rest == half && kept % 2 == 1)) ++kept;
+  }
+  const double rounded = std::ldexp(static_cast<double>(kept), excess);
+  return x < 0 ? -rounded : rounded;
+}
+
+// Also over the pieces that the CPU backend cuts, of one long row and of many.
 TEST_P(FixedTest, AddsTheNearestIntegers) {
   if (dtype() != kF32) return;  // operands are fp32
   for (const int log2_scale : {0, 30, -20, 126, -60}) {
     for (const auto& [rows, columns] :
-         {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {70, 9}, {65, 100}}) {
+         {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {70, 9}, {65, 100}, {300, 120}, {1, 40003}}) {
       const TestTensor x = NumbersOfAllSizes(rows, columns, log2_scale);
       const std::vector<TestTensor> out = Run([&](Ops& ops) {
         TestTensor sum(kI64, rows, columns, 2);
@@ -49,14 +65,18 @@ TEST_P(FixedTest, AddsTheNearestIntegers) {
         }
         EXPECT_TRUE(
             ops.AddFixed({.from = x.matrix(), .to = sum.matrix(), .log2_scale = log2_scale}));
-        return std::vector{sum};
+        const TestTensor floats(kF32, rows, columns, 3);
+        ops.FixedToFloat({.from = sum.matrix(), .to = floats.matrix(), .log2_scale = log2_scale});
+        return std::vector{sum, floats};
       });
-      EXPECT_TRUE(out[0].guards_intact());
+      EXPECT_TRUE(out[0].guards_intact() && out[1].guards_intact());
       const Tensor sums = out[0].matrix();
       for (int64_t i = 0; i < rows * columns; ++i) {
         const double scaled = std::ldexp(x.At(i / columns, i % columns), log2_scale);
         const int64_t want = std::llrint(scaled) + i - 5;
         ASSERT_EQ(sums.i64()[i / columns * sums.stride(0) + i % columns], want) << scaled;
+        ASSERT_EQ(out[1].At(i / columns, i % columns),
+                  std::ldexp(RoundOnce(want, kF32), -log2_scale));
       }
     }
   }
@@ -88,21 +108,6 @@ TEST_P(FixedTest, LeavesOutWhatDoesNotFit) {
       }
     }
   }
-}
-
-// The rounding to the type that is wanted, from the integer: once.
-double RoundOnce(int64_t x, DType type) {
-  const uint64_t magnitude = x < 0 ? -static_cast<uint64_t>(x) : static_cast<uint64_t>(x);
-  const int bits = type == kF32 ? 24 : 8;
-  const int excess = std::max(0, static_cast<int>(std::bit_width(magnitude)) - bits);
-  uint64_t kept = magnitude >> excess;
-  if (excess > 0) {
-    const uint64_t rest = magnitude & ((uint64_t{1} << excess) - 1);
-    const uint64_t half = uint64_t{1} << (excess - 1);
-    if (rest > half || (rest == half && kept % 2 == 1)) ++kept;
-  }
-  const double rounded = std::ldexp(static_cast<double>(kept), excess);
-  return x < 0 ? -rounded : rounded;
 }
 
 TEST_P(FixedTest, BecomesFloatWithOneRounding) {
