@@ -205,6 +205,8 @@ Linears AllocateLinears(const LlamaConfig& config, const StageOptions& options,
 StepShape ShapeOf(const LlamaConfig& config, const StageOptions& options,
                   const ParameterLayout& parameters) {
   const Sizes z(config, options, parameters);
+  // Gathered weights are not there from one use to the next: the backend keeps no form of them.
+  const bool gathered = options.layout.shard == Shard::kWeights && options.layout.replicas() > 1;
   return {.batch = options.max_batch,
           .time = options.max_time / options.layout.cp,
           .dim = z.local.dim,
@@ -213,7 +215,7 @@ StepShape ShapeOf(const LlamaConfig& config, const StageOptions& options,
           .head_dim = z.local.HeadDim(),
           .ffn = z.local.ffn,
           .vocab = z.vocab,
-          .matmul_elements = parameters.num_matmul_elements(),
+          .matmul_elements = gathered ? 0 : parameters.num_matmul_elements(),
           .head_rows = HeadTileRows(z.vocab, z.rows, options.token_grain),
           .bf16 = z.type == DType::kBF16,
           .training = options.training};
