@@ -17,17 +17,28 @@ Arena::Arena(int64_t bytes) : capacity_bytes_(bytes) {
   base_ = static_cast<char*>(memory);
 }
 
+Arena Arena::Over(void* memory, int64_t bytes) {
+  CRIA_CHECK_EQ(reinterpret_cast<uintptr_t>(memory) % kAlignment, uintptr_t{0});
+  Arena arena(0);
+  arena.base_ = static_cast<char*>(memory);
+  arena.owns_ = false;
+  arena.capacity_bytes_ = bytes;
+  return arena;
+}
+
 Arena::~Arena() {
-  if (base_ != nullptr) munmap(base_, static_cast<size_t>(capacity_bytes_));
+  if (base_ != nullptr && owns_) munmap(base_, static_cast<size_t>(capacity_bytes_));
 }
 
 Arena::Arena(Arena&& other) noexcept
     : base_(std::exchange(other.base_, nullptr)),
+      owns_(other.owns_),
       capacity_bytes_(other.capacity_bytes_),
       used_bytes_(other.used_bytes_) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(base_, other.base_);
+  std::swap(owns_, other.owns_);
   std::swap(capacity_bytes_, other.capacity_bytes_);
   std::swap(used_bytes_, other.used_bytes_);
   return *this;

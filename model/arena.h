@@ -26,6 +26,8 @@ class Arena {
 
   // Owns `bytes` of zeroed memory. Aborts when the system has none (a plan comes first).
   explicit Arena(int64_t bytes);
+  // Uses the caller's zeroed memory, aligned to kAlignment, which outlives it.
+  static Arena Over(void* memory, int64_t bytes);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
@@ -45,6 +47,7 @@ class Arena {
   Arena() = default;
 
   char* base_ = nullptr;
+  bool owns_ = true;
   int64_t capacity_bytes_ = -1;  // -1: planning
   int64_t used_bytes_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/parallel.h"
 
 namespace cria::model {
@@ -85,21 +86,25 @@ void AddTo(const Tensor& from, const Tensor& to, Ops* ops) {
 ParameterBuffers::Buffers ParameterBuffers::Allocate(const ParameterLayout& layout,
                                                      const ParameterParts& parts,
                                                      const ParameterBuffersOptions& options,
-                                                     Arena* arena, ParameterMemory* memory) {
-  int64_t before = arena->used_bytes();
+                                                     Arenas* arenas, ParameterMemory* memory) {
+  int64_t before = 0;
   const auto bytes_since = [&] {
-    const int64_t bytes = arena->used_bytes() - before;
-    before = arena->used_bytes();
-    return bytes;
+    const int64_t now = arenas->own.used_bytes() + arenas->shared.used_bytes();
+    return now - std::exchange(before, now);
   };
   const LargestBlocks largest = Largest(layout);
   const auto allocate_slots = [&](DType layer_type, int64_t vocabulary_bytes, Slots* slots) {
-    for (Slot& slot : slots->layers) slot.memory = arena->Alloc(layer_type, {largest.layer});
+    for (Slot& slot : slots->layers)
+      slot.memory = arenas->shared.Alloc(layer_type, {largest.layer});
     slots->vocabulary.memory =
-        arena->Alloc(DType::kF32, {(vocabulary_bytes + 3) / DTypeBytes(DType::kF32)});
+        arenas->shared.Alloc(DType::kF32, {(vocabulary_bytes + 3) / DTypeBytes(DType::kF32)});
   };
+  // What is gathered into, or reduced, where it lies.
+  const bool gathers_weights = parts.weights().whole() && !parts.updated().whole();
+  const bool reduces_gradients = parts.gradients().whole() && parts.replicas() > 1;
 
   Buffers b;
+  Arena* arena = gathers_weights ? &arenas->shared : &arenas->own;
   b.weights = arena->Alloc(DType::kF32, {parts.weights().num_elements()});
   memory->weights = bytes_since();
   if (!parts.weights().whole()) {
@@ -107,34 +112,54 @@ ParameterBuffers::Buffers ParameterBuffers::Allocate(const ParameterLayout& layo
     allocate_slots(options.compute_type, largest.vocabulary * DTypeBytes(DType::kF32), &b.gathered);
     if (options.fp8_gather) {
       for (Slot& slot : b.gathered.layers) {
-        slot.codes = arena->Alloc(DType::kF32, {(largest.layer + 3) / 4});
+        slot.codes = arenas->shared.Alloc(DType::kF32, {(largest.layer + 3) / 4});
       }
     }
   } else if (options.compute_type != DType::kF32) {
-    b.operands = arena->Alloc(options.compute_type, {parts.weights().num_elements()});
+    b.operands = arenas->own.Alloc(options.compute_type, {parts.weights().num_elements()});
   } else {
     b.operands = b.weights;
   }
   memory->compute_copy = bytes_since();
-  if (!options.training) return b;
-  const DType type = GradientType(options);
-  b.gradients = arena->Alloc(type, {parts.gradients().num_elements()});
-  if (!parts.gradients().whole()) {
-    allocate_slots(type, largest.vocabulary * DTypeBytes(type), &b.reduced);
+  if (options.training) {
+    const DType type = GradientType(options);
+    arena = reduces_gradients ? &arenas->shared : &arenas->own;
+    b.gradients = arena->Alloc(type, {parts.gradients().num_elements()});
+    if (!parts.gradients().whole()) {
+      allocate_slots(type, largest.vocabulary * DTypeBytes(type), &b.reduced);
+    }
+    if (options.fixed_point) {
+      b.final_gradients = arenas->own.Alloc(DType::kF32, {parts.updated().num_elements()});
+    }
+    memory->gradients = bytes_since();
   }
-  if (options.fixed_point) {
-    b.final_gradients = arena->Alloc(DType::kF32, {parts.updated().num_elements()});
-  }
-  memory->gradients = bytes_since();
+  memory->shared = arenas->shared.used_bytes();
   return b;
 }
 
 ParameterMemory ParameterBuffers::Plan(const ParameterLayout& layout, const ParameterParts& parts,
                                        const ParameterBuffersOptions& options) {
   ParameterMemory memory;
-  Arena arena = Arena::Planning();
-  Allocate(layout, parts, options, &arena, &memory);
+  Arenas arenas = {Arena::Planning(), Arena::Planning()};
+  Allocate(layout, parts, options, &arenas, &memory);
   return memory;
+}
+
+ParameterBuffers::Arenas ParameterBuffers::MakeArenas() {
+  const ParameterMemory memory = Plan(layout_, parts_, options_);
+  Arena own(memory.total() - memory.shared);
+  if (memory.shared == 0) return {std::move(own), Arena(0)};
+  StatusOr<std::unique_ptr<comm::SharedBuffer>> segment =
+      groups_->replicas->Allocate(memory.shared);
+  if (!segment.ok()) {
+    LogWarning("weights and gradients in private memory, which is slower to reduce: ",
+               Message(segment.status()));
+    return {std::move(own), Arena(memory.shared)};
+  }
+  segment_ = *std::move(segment);
+  // Somebody may have used it before.
+  ops_->Zero(Tensor(segment_->data(), DType::kF32, {memory.shared / DTypeBytes(DType::kF32)}));
+  return {std::move(own), Arena::Over(segment_->data(), memory.shared)};
 }
 
 ParameterBuffers::ParameterBuffers(ParameterLayout layout, const ParameterBuffersOptions& options,
@@ -144,14 +169,11 @@ ParameterBuffers::ParameterBuffers(ParameterLayout layout, const ParameterBuffer
       groups_(groups),
       ops_(ops),
       parts_(PartsOf(layout_, groups)),
-      arena_([&] {
-        const ParameterMemory memory = Plan(layout_, parts_, options);
-        return memory.weights + memory.compute_copy + memory.gradients;
-      }()),
+      arenas_(MakeArenas()),
       pending_(layout_.blocks().size()),
       reduced_(layout_.blocks().size()) {
   ParameterMemory unused;
-  b_ = Allocate(layout_, parts_, options, &arena_, &unused);
+  b_ = Allocate(layout_, parts_, options, &arenas_, &unused);
   if (options.fp8_gather && !parts_.weights().whole()) fp8_.emplace(layout_, ops);
 }
 
