@@ -100,6 +100,19 @@ std::vector<const RankPlan*> Columns(const JobPlan& plan) {
 
 // One line of the table, a value for each column.
 using Value = std::function<std::string(const RankPlan&)>;
+// A line "<key> <number> kB" of one of the kernel's files; 0 where there is none.
+int64_t KibOf(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) != 0) continue;
+    std::istringstream fields(line.substr(key.size()));
+    int64_t kib = 0;
+    fields >> kib;
+    return kib;
+  }
+  return 0;
+}
+
 std::string Line(const char* what, const std::vector<const RankPlan*>& columns,
                  const Value& value) {
   std::string line = StrFormat("  %-22s", what);
@@ -197,15 +210,8 @@ std::string DescribePlan(const TrainConfig& config, const JobPlan& plan) {
 }
 
 int64_t UsedMemoryBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("RssAnon:", 0) != 0) continue;
-    std::istringstream fields(line.substr(8));
-    int64_t kib = 0;
-    fields >> kib;
-    return kib * 1024;
-  }
-  return 0;
+  return KibOf("/proc/self/status", "RssAnon:") * 1024 +
+         KibOf("/proc/self/smaps_rollup", "Pss_Shmem:") * 1024;
 }
 
 }  // namespace cria::trainer

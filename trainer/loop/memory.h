@@ -54,8 +54,9 @@ JobPlan PlanJob(const TrainConfig& config, const model::Layout& layout, const mo
 // The plan as a table for people.
 std::string DescribePlan(const TrainConfig& config, const JobPlan& plan);
 
-// Private memory of this process that is in use (RssAnon of /proc/self/status), in bytes; 0 if
-// unknown.
+// Memory of this process that is in use, in bytes: private memory (RssAnon of /proc/self/status)
+// and its share of the segments that ranks of this host share (Pss_Shmem of
+// /proc/self/smaps_rollup: a page's size over the processes that have touched it). 0 if unknown.
 int64_t UsedMemoryBytes();
 
 }  // namespace cria::trainer
