@@ -49,11 +49,12 @@ class CpuOps final : public Ops {
  public:
   int64_t WorkspaceBytes(const StepShape& shape) const override {
     const int64_t rows = shape.batch * shape.time;
-    const AttentionForwardArgs attention = {.batch = shape.batch,
-                                            .time = shape.time,
-                                            .heads = shape.heads,
-                                            .kv_heads = shape.kv_heads,
-                                            .head_dim = shape.head_dim};
+    const AttentionForwardArgs attention = {
+        .batch = shape.batch,
+        .time = shape.attention_time > 0 ? shape.attention_time : shape.time,
+        .heads = shape.heads,
+        .kv_heads = shape.kv_heads,
+        .head_dim = shape.head_dim};
     const int64_t attention_floats =
         std::max(AttentionForwardScratch(attention),
                  shape.training ? AttentionBackwardScratch(attention) : 0);

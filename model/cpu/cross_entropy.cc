@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "model/cpu/kernels_isa.h"
 
@@ -21,29 +22,16 @@ float RowMax(const float* x, int64_t n) {
   return lanes > rest ? lanes : rest;
 }
 
-// Sum of e^(x - max); the terms go to `terms`, which may be x, where that is given.
-float SumExp(const float* x, float max, float* terms, int64_t n) {
+float SumExp(const float* x, float max, int64_t n) {
   Vec sum{};
   float rest = 0;
   ForVectors(
-      n,
-      [&](int64_t i) {
-        const Vec e = Exp(Load(x + i) - max);
-        if (terms != nullptr) Store(terms + i, e);
-        sum += e;
-      },
+      n, [&](int64_t i) { sum += Exp(Load(x + i) - max); },
       [&](int64_t i, int64_t k) {
         const Vec e = Exp(LoadPartial(x + i, k) - max);
-        if (terms != nullptr) StorePartial(terms + i, e, k);
         for (int64_t j = 0; j < k; ++j) rest += e[j];
       });
   return SumLanes(sum) + rest;
-}
-
-void ScaleAll(float* x, float scale, int64_t n) {
-  ForVectors(
-      n, [&](int64_t i) { Store(x + i, Load(x + i) * scale); },
-      [&](int64_t i, int64_t k) { StorePartial(x + i, LoadPartial(x + i, k) * scale, k); });
 }
 
 // to = scale * softmax(x); `to` may be x.
@@ -56,50 +44,51 @@ void ScaledSoftmax(const float* x, float lse, float scale, T* to, int64_t n) {
       });
 }
 
-// d/dlogit_i = p_i (1 + 2 z lse) - [i = target], times grad_scale: the factor of p_i, and the
-// target's derivative.
-float ProbabilityFactor(float grad_scale, float z_loss, float lse) {
-  return grad_scale * (1.0f + 2.0f * z_loss * lse);
-}
-float TargetGradient(float p_factor, float at_target, float lse, float grad_scale) {
-  return p_factor * std::exp(at_target - lse) - grad_scale;
+// Where a row of logits [0, n) has its gradient, and its target among them (-1: elsewhere).
+template <typename T>
+struct RowGradient {
+  const float* logits;
+  T* dlogits;  // may be the logits
+  int64_t n, target;
+  float grad_scale, z_loss;
+
+  // d/dlogit_i = p_i (1 + 2 z lse) - [i = target], times grad_scale.
+  void Write(float lse) const {
+    const float p_scale = grad_scale * (1.0f + 2.0f * z_loss * lse);
+    const float d_target =
+        target < 0 ? 0.0f : p_scale * std::exp(logits[target] - lse) - grad_scale;
+    ScaledSoftmax(logits, lse, p_scale, dlogits, n);
+    if (target >= 0) StoreOne(dlogits + target, d_target);
+  }
+};
+
+template <typename T>
+void ZeroRow(T* row, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) StoreOne(row + i, 0.0f);
 }
 
 }  // namespace
 
 void CrossEntropy(const CrossEntropyArgs& args, int64_t begin, int64_t end) {
   const int64_t vocab = args.logits.dim(1);
-  const bool has_gradient = args.dlogits.defined();
-  const bool is_f32 = has_gradient && args.dlogits.dtype() == DType::kF32;
   for (int64_t row = begin; row < end; ++row) {
     const float* logits = args.logits.f32() + row * vocab;
     const int64_t target = args.targets.i32()[row];
-    if (target < 0) {
-      args.losses.f32()[row] = 0.0f;
-      if (!has_gradient) continue;
-      WithType(args.dlogits, [&](auto* all) {
-        for (int64_t i = 0; i < vocab; ++i) StoreOne(all + row * vocab + i, 0.0f);
-      });
-      continue;
+    float lse = 0;
+    args.losses.f32()[row] = 0.0f;
+    if (target >= 0) {
+      const float max = RowMax(logits, vocab);
+      lse = max + std::log(SumExp(logits, max, vocab));
+      args.losses.f32()[row] = lse - logits[target];
     }
-    // In fp32 the gradient's place, which may be the logits', keeps the exponentials.
-    float* terms = is_f32 ? args.dlogits.f32() + row * vocab : nullptr;
-    const float at_target = logits[target];
-    const float max = RowMax(logits, vocab);
-    const float sum = SumExp(logits, max, terms, vocab);
-    const float lse = max + std::log(sum);
-    args.losses.f32()[row] = lse - at_target;
-    if (!has_gradient) continue;
-    const float p_scale = ProbabilityFactor(args.grad_scale, args.z_loss, lse);
-    const float d_target = TargetGradient(p_scale, at_target, lse, args.grad_scale);
-    if (is_f32) {
-      ScaleAll(terms, p_scale / sum, vocab);
-      terms[target] = d_target;
-    } else {
-      BF16* dlogits = args.dlogits.bf16() + row * vocab;
-      ScaledSoftmax(logits, lse, p_scale, dlogits, vocab);
-      StoreOne(dlogits + target, d_target);
-    }
+    if (!args.dlogits.defined()) continue;
+    WithType(args.dlogits, [&](auto* all) {
+      auto* dlogits = all + row * vocab;
+      if (target < 0) return ZeroRow(dlogits, vocab);
+      RowGradient<std::remove_pointer_t<decltype(all)>>{logits, dlogits,         vocab,
+                                                        target, args.grad_scale, args.z_loss}
+          .Write(lse);
+    });
   }
 }
 
@@ -110,7 +99,7 @@ void LogitStats(const LogitStatsArgs& args, int64_t begin, int64_t end) {
     const int64_t target = args.targets.i32()[row] - args.first_class;
     const float max = RowMax(logits, vocab);
     args.max.f32()[row] = max;
-    args.sum.f32()[row] = SumExp(logits, max, nullptr, vocab);
+    args.sum.f32()[row] = SumExp(logits, max, vocab);
     args.target_logit.f32()[row] = target >= 0 && target < vocab ? logits[target] : 0.0f;
   }
 }
@@ -122,17 +111,14 @@ void LogitGradient(const LogitGradientArgs& args, int64_t begin, int64_t end) {
       const float* logits = args.logits.f32() + row * vocab;
       auto* dlogits = all + row * vocab;
       if (args.targets.i32()[row] < 0) {
-        for (int64_t i = 0; i < vocab; ++i) StoreOne(dlogits + i, 0.0f);
+        ZeroRow(dlogits, vocab);
         continue;
       }
-      const float lse = args.lse.f32()[row];
-      const float p_scale = ProbabilityFactor(args.grad_scale, args.z_loss, lse);
       const int64_t target = args.targets.i32()[row] - args.first_class;
-      const bool here = target >= 0 && target < vocab;
-      const float d_target =
-          here ? TargetGradient(p_scale, logits[target], lse, args.grad_scale) : 0.0f;
-      ScaledSoftmax(logits, lse, p_scale, dlogits, vocab);
-      if (here) StoreOne(dlogits + target, d_target);
+      RowGradient<std::remove_pointer_t<decltype(all)>>{
+          logits,          dlogits,    vocab, target >= 0 && target < vocab ? target : -1,
+          args.grad_scale, args.z_loss}
+          .Write(args.lse.f32()[row]);
     }
   });
 }

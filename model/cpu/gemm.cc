@@ -399,10 +399,12 @@ int64_t Gemm::PlanBytes(const StepShape& shape) {
   const int64_t qkv = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
   const int64_t widest = std::max({qkv, 2 * shape.ffn, shape.dim});
   const int64_t panels = PanelGemm::PlanBytes(rows, std::max(shape.dim, shape.ffn));
+  // Weight gradients have a weight's rows.
+  if (shape.chain) return std::max(panels, PanelGemm::PlanBytes(std::max(rows, widest), widest));
   if (ActiveIsa() == Isa::kAvx512 && (!shape.bf16 || CpuHasBf16())) {
     // Packed weights: in fp32 a copy for the backward products, in bf16 one for each direction.
     const int64_t copies = (shape.bf16 ? 1 : 0) + (shape.training ? 1 : 0);
-    return panels + copies * shape.matmul_elements * (shape.bf16 ? 2 : 4);
+    return panels + copies * shape.kept_elements * (shape.bf16 ? 2 : 4);
   }
   if (!shape.bf16 || !shape.training) return panels;
   // Both operands of the backward products widened at their largest: a gradient beside an

@@ -205,20 +205,29 @@ Linears AllocateLinears(const LlamaConfig& config, const StageOptions& options,
 StepShape ShapeOf(const LlamaConfig& config, const StageOptions& options,
                   const ParameterLayout& parameters) {
   const Sizes z(config, options, parameters);
+  const Layout& layout = options.layout;
   // Gathered weights are not there from one use to the next: the backend keeps no form of them.
-  const bool gathered = options.layout.shard == Shard::kWeights && options.layout.replicas() > 1;
+  const bool keeps_weights = layout.shard != Shard::kWeights || layout.replicas() == 1;
+  int64_t kept = parameters.num_matmul_elements();
+  if (IsFp8(options.precision)) {  // only the head's product reads a weight as it is
+    const int head = parameters.head_block();
+    kept = head < 0 ? 0 : parameters.blocks()[static_cast<size_t>(head)].size();
+  }
+  const int64_t stretch = options.max_time / (layout.cp == 1 ? 1 : 2 * layout.cp);
   return {.batch = options.max_batch,
-          .time = options.max_time / options.layout.cp,
+          .time = options.max_time / layout.cp,
           .dim = z.local.dim,
           .heads = z.local.heads,
           .kv_heads = z.local.kv_heads,
           .head_dim = z.local.HeadDim(),
           .ffn = z.local.ffn,
           .vocab = z.vocab,
-          .matmul_elements = gathered ? 0 : parameters.num_matmul_elements(),
+          .kept_elements = keeps_weights ? kept : 0,
           .head_rows = HeadTileRows(z.vocab, z.rows, options.token_grain),
+          .attention_time = options.invariant() ? options.token_grain : stretch,
           .bf16 = z.type == DType::kBF16,
-          .training = options.training};
+          .training = options.training,
+          .chain = options.invariant()};
 }
 
 }  // namespace cria::model

@@ -127,12 +127,7 @@ struct Part {
   int64_t begin, end;
 };
 
-// What each part's stats say together, in double: lse [R] and losses [R].
-struct Combined {
-  Values lse, losses;
-};
-
-// Losses and gradient of logits whose columns are split at `cuts`, each part with the whole's lse.
+// Losses and gradient of logits in parts of their columns, each with the lse of all.
 std::vector<TestTensor> RunParts(Ops& ops, const TestTensor& logits, const Indices& targets,
                                  const std::vector<Part>& parts, DType type, double z_loss) {
   const int64_t rows = logits.rows();
@@ -181,7 +176,7 @@ std::vector<TestTensor> RunParts(Ops& ops, const TestTensor& logits, const Indic
       for (int64_t v = 0; v < to.cols(); ++v) dlogits.Set(r, parts[i].begin + v, to.At(r, v));
     }
   }
-  return {losses, dlogits, lse};
+  return {losses, dlogits};
 }
 
 TEST_P(CrossEntropyTest, PartsOfTheVocabularyEqualTheReference) {
@@ -208,6 +203,36 @@ TEST_P(CrossEntropyTest, PartsOfTheVocabularyEqualTheReference) {
         for (int64_t v = 0; v < vocab; ++v) ASSERT_EQ(out[1].At(1, v), 0);
       }
     }
+  }
+}
+
+TEST_P(CrossEntropyTest, OnePartIsTheSameBitsAsTheWhole) {
+  for (const int64_t vocab : {1, 131, 4096}) {
+    const Indices targets = {0, -100, static_cast<int32_t>(vocab - 1), 0};
+    const TestTensor logits = TestTensor::Random(kF32, 4, vocab, 4, 0, 2);
+    const TestTensor targets_R = TestTensor::OfIndices(targets);
+    const std::vector<TestTensor> out = Run([&](Ops& ops) {
+      const TestTensor whole = RunCrossEntropy(ops, logits, targets, dtype(), false, 0.125)[1];
+      const TestTensor max(kF32, 1, 4), sum(kF32, 1, 4), target(kF32, 1, 4);
+      TestTensor lse(kF32, 1, 4), dlogits(dtype(), 4, vocab);
+      ops.LogitStats({.logits = logits.matrix(),
+                      .targets = targets_R.vector(),
+                      .max = max.vector(),
+                      .sum = sum.vector(),
+                      .target_logit = target.vector()});
+      for (int64_t r = 0; r < 4; ++r) {
+        const auto sum_r = static_cast<float>(sum.At(0, r));
+        lse.Set(0, r, static_cast<float>(max.At(0, r)) + std::log(sum_r));
+      }
+      ops.LogitGradient({.logits = logits.matrix(),
+                         .targets = targets_R.vector(),
+                         .lse = lse.vector(),
+                         .dlogits = dlogits.matrix(),
+                         .grad_scale = 0.25f,
+                         .z_loss = 0.125f});
+      return std::vector{whole, dlogits};
+    });
+    EXPECT_EQ(out[1].bytes(), out[0].bytes());
   }
 }
 
