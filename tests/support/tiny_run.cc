@@ -99,7 +99,8 @@ TinyOutcome RunTiny(const TrainConfig& config, const TinyOptions& options) {
   TrainLoop loop(config, {.out_dir = options.out_dir,
                           .ops = options.ops != nullptr ? options.ops : cpu.get(),
                           .clock = &clock,
-                          .stop = options.stop});
+                          .stop = options.stop,
+                          .groups = options.groups});
   outcome.status = loop.Open(&*train, &*val);
   if (outcome.status.ok() && !options.resume.empty()) outcome.status = loop.Resume(options.resume);
   if (outcome.status.ok()) {

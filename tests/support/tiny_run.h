@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "model/ops.h"
+#include "model/parallel/groups.h"
 #include "trainer/config/train_config.h"
 #include "trainer/loop/train_loop.h"
 
@@ -48,6 +49,7 @@ struct TinyOptions {
   std::string resume = {};    // a checkpoint's folder, or empty
   model::Ops* ops = nullptr;  // null: the CPU's
   const std::atomic<int>* stop = nullptr;
+  const model::Groups* groups = nullptr;  // of a job of several ranks, each with its own call
 };
 
 struct TinyOutcome {
