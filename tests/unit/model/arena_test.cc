@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 namespace cria::model {
@@ -64,6 +65,23 @@ TEST(ArenaDeathTest, AnArenaTooSmallSaysWhatDidNotFit) {
   Arena arena(128);
   arena.Alloc(DType::kF32, {8});
   EXPECT_DEATH(arena.Alloc(DType::kF32, {17}), "128 bytes has 64 left; f32\\[17\\] needs 128");
+}
+
+TEST(ArenaTest, OverTheCallersMemoryHandsItOutAndLeavesIt) {
+  alignas(Arena::kAlignment) char memory[256] = {};
+  {
+    Arena arena = Arena::Over(memory, sizeof(memory));
+    const Tensor first = arena.Alloc(DType::kF32, {3});
+    const Tensor second = arena.Alloc(DType::kF32, {1});
+    EXPECT_EQ(first.data(), memory);
+    EXPECT_EQ(second.data(), memory + Arena::kAlignment);
+    first.f32()[0] = 5;
+    Arena moved = std::move(arena);
+    EXPECT_DEATH(moved.Alloc(DType::kF32, {64}), "arena of 256 bytes has 128 left");
+  }
+  float value = 0;
+  std::memcpy(&value, memory, sizeof(value));
+  EXPECT_EQ(value, 5);
 }
 
 }  // namespace
