@@ -44,8 +44,8 @@ StatusOr<StepReport> Agreement::Combine(const StepReport& mine) const {
   return sum;
 }
 
-StatusOr<std::string> Agreement::First(const std::string& text) const {
-  if (world_ == nullptr) return text;
+StatusOr<Agreement::FirstText> Agreement::First(const std::string& text) const {
+  if (world_ == nullptr) return FirstText{.text = text};
   constexpr size_t kBytes = 200;
   using Text = std::array<char, kBytes>;
   Text own = {};
@@ -57,10 +57,10 @@ StatusOr<std::string> Agreement::First(const std::string& text) const {
                                         .count = static_cast<int64_t>(kBytes),
                                         .dtype = comm::DataType::kUint8})
                            .Wait());
-  std::string first;
-  for (const Text& one : all) {
-    const std::string other = one.data();
-    if (!other.empty() && (first.empty() || other < first)) first = other;
+  FirstText first;
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    const std::string other = all[static_cast<size_t>(rank)].data();
+    if (!other.empty() && (first.text.empty() || other < first.text)) first = {other, rank};
   }
   return first;
 }

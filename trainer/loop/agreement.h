@@ -30,8 +30,12 @@ class Agreement {
 
   StatusOr<int64_t> Sum(int64_t value) const;
   StatusOr<StepReport> Combine(const StepReport& mine) const;
+  struct FirstText {
+    std::string text = {};
+    int rank = 0;  // the first that gives it
+  };
   // The first text in order, the empty one last, of those that the ranks give; cut at 200 bytes.
-  StatusOr<std::string> First(const std::string& text) const;
+  StatusOr<FirstText> First(const std::string& text) const;
 
  private:
   comm::Communicator* const world_;

@@ -193,7 +193,7 @@ StatusOr<TrainLoop::StepResult> TrainLoop::RunStep(int64_t step, int64_t batch_s
   result.loss = report.loss_sum / static_cast<double>(std::max<int64_t>(num_valid, 1));
   result.grad_norm = norm.value;
   if (!std::isfinite(result.loss) || !norm.finite() || report.bad_operand) {
-    CRIA_ASSIGN_OR_RETURN(result.bad, FindBad(result.loss, norm));
+    CRIA_ASSIGN_OR_RETURN(result.bad, FindBad(loss, norm));
   } else {
     optimizer_.Step(LearningRate(schedule_, step), norm.value);
     CRIA_RETURN_IF_ERROR(model_.parameters()->GatherWeights());
@@ -217,7 +217,7 @@ StatusOr<StepReport> TrainLoop::Agree(const model::LossSum& loss) {
 }
 
 // Texts are in the order of the list above the declaration, each made comparable by a digit.
-std::string TrainLoop::FindBadHere(double loss) const {
+std::string TrainLoop::FindBadHere(const model::LossSum& own) const {
   const model::ParameterBuffers& buffers = model_.parameters();
   for (const model::Parameter& parameter : model_.layout().parameters()) {
     const double squares = options_.ops->SumOfSquares(buffers.KeptOf(parameter).values);
@@ -225,12 +225,17 @@ std::string TrainLoop::FindBadHere(double loss) const {
   }
   const std::string& operand = model_.linears().first_non_finite();
   if (!operand.empty()) return "1FP8 operand " + operand;
-  return std::isfinite(loss) ? "" : "2the loss";
+  return std::isfinite(own.sum) ? "" : "2the loss";
 }
 
-StatusOr<std::string> TrainLoop::FindBad(double loss, const GradientNorm& norm) const {
-  CRIA_ASSIGN_OR_RETURN(const std::string first, agreement_.First(FindBadHere(loss)));
-  return first.empty() ? "gradient of " + norm.first_non_finite : first.substr(1);
+StatusOr<std::string> TrainLoop::FindBad(const model::LossSum& own,
+                                         const GradientNorm& norm) const {
+  CRIA_ASSIGN_OR_RETURN(const Agreement::FirstText first, agreement_.First(FindBadHere(own)));
+  if (first.text.empty()) {
+    return norm.finite() ? "the sum of the losses" : "gradient of " + norm.first_non_finite;
+  }
+  const std::string what = first.text.substr(1);
+  return options_.groups == nullptr ? what : StrCat(what, " on rank ", first.rank);
 }
 
 StatusOr<double> TrainLoop::Evaluate() {

@@ -97,9 +97,10 @@ class TrainLoop {
   StatusOr<StepResult> RunStep(int64_t step, int64_t batch_size);
   StatusOr<StepReport> Agree(const model::LossSum& loss);
   // The first thing that is not finite, in the order in which a step meets them: weights, FP8
-  // operands, the loss, gradients.
-  StatusOr<std::string> FindBad(double loss, const GradientNorm& norm) const;
-  std::string FindBadHere(double loss) const;
+  // operands, the loss, gradients. Of many ranks with the first rank where it is so; gradients are
+  // sums over ranks. `own` is this rank's part of the loss.
+  StatusOr<std::string> FindBad(const model::LossSum& own, const GradientNorm& norm) const;
+  std::string FindBadHere(const model::LossSum& own) const;
   StatusOr<double> Evaluate();
   Status Save();
   Status Record(const StepResult& result, int64_t batch_size, double seconds, bool evaluate);
