@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "comm/net/fd.h"
 
 namespace cria::trainer {
@@ -16,20 +16,27 @@ namespace {
 
 constexpr int kTorchrunPort = 29500;
 
-// A port that was free a moment ago.
-StatusOr<int> FreePort() {
+bool IsFree(int port) {
   const comm::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return ErrnoError(errno, "socket");
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  if (bind(fd.get(), generic, sizeof(address)) != 0 ||
-      getsockname(fd.get(), generic, &length) != 0) {
-    return ErrnoError(errno, "find a free port of 127.0.0.1");
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return fd.valid() &&
+         bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+// A port that nobody has: below those that the kernel gives away, to one of this very job's sockets
+// as well, before rank 0 takes it. Launchers that start at one moment look at different ones first.
+StatusOr<int> FreePort() {
+  constexpr int kFirst = 10'000, kNumPorts = 20'000;
+  const uint64_t start = Hash64(StrCat(getpid(), " ", RealClock()->UnixSeconds()));
+  for (uint64_t i = 0; i < kNumPorts; ++i) {
+    const int port = kFirst + static_cast<int>((start + i) % kNumPorts);
+    if (IsFree(port)) return port;
   }
-  return ntohs(address.sin_port);
+  return ResourceExhaustedError("no free port in [", kFirst, ", ", kFirst + kNumPorts,
+                                "); choose one: --master-port");
 }
 
 Status CheckOptions(const LaunchOptions& options) {

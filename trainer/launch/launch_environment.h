@@ -37,8 +37,8 @@ struct LaunchOptions {
   std::string log_dir = {};  // for the output of all ranks but 0; empty: our standard error
 };
 
-// The options with nothing left to choose. InvalidArgument names the option and its value; Internal
-// when there is no free port.
+// The options with nothing left to choose. InvalidArgument names the option and its value;
+// ResourceExhausted when there is no free port.
 StatusOr<LaunchOptions> ResolveLaunch(const LaunchOptions& options);
 
 // `ours`, with the variables of the rank that is `local_rank` here. `cores`: those that this

@@ -10,11 +10,11 @@
 // Output. Rank 0 of the job writes to our own standard output and error. Every line of the others
 // goes to our standard error as "[rank 3] line", or with log_dir to DIR/rank_3.out and .err.
 // End. The first rank that fails (a code other than 0, a signal) decides: the others get SIGTERM
-// (and SIGCONT, for those that stand still), and after grace_s SIGKILL; the message names that rank and its last lines. Of ranks that are seen
-// to have ended at one moment, one that a signal killed counts as the first.
-// Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks, which may end as they like; the
-// second one (100 ms later or more: `timeout` sends each twice) kills. SIGTSTP and SIGCONT stop and
-// continue all. A signal that was ignored when we were started stays ignored.
+// (and SIGCONT, for those that stand still), and after grace_s SIGKILL; the message names that rank
+// and its last lines. Of ranks that are seen to have ended at one moment, one that a signal killed
+// counts as the first. Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to all ranks, which may end
+// as they like; the second one (100 ms later or more: `timeout` sends each twice) kills. SIGTSTP
+// and SIGCONT stop and continue all. A signal that was ignored when we were started stays ignored.
 // Nothing is left: each rank leads a process group of its own, which is killed with it, and the
 // kernel kills the ranks when this process dies. What a rank starts outside its group is not ours.
 //
