@@ -411,11 +411,12 @@ Status Stage::EmbedBackward(const StageStep& step) {
   const int block = parameters_.embedding_block();
   const Range vocab = parameters_.slice().vocab;
   CRIA_ASSIGN_OR_RETURN(const Tensor gradient, store_->Gradients(block));
-  ops_->EmbeddingBackward({.tokens = step.batch.tokens,
-                           .dout = dout,
-                           .dtable = gradient.View({vocab.size(), config_.dim}),
-                           .first_token = vocab.begin,
-                           .log2_scale = kGradientLog2Scale});
+  const bool fits = ops_->EmbeddingBackward({.tokens = step.batch.tokens,
+                                             .dout = dout,
+                                             .dtable = gradient.View({vocab.size(), config_.dim}),
+                                             .first_token = vocab.begin,
+                                             .log2_scale = kGradientLog2Scale});
+  if (!fits) linears_.NoteNonFinite("gradient of the embedding");
   return store_->GradientsAdded(block, step.last);
 }
 
