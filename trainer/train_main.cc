@@ -38,15 +38,18 @@ namespace {
 // Signals may only touch these. The first asks for an orderly end, the second ends at once.
 std::atomic<int> stop_signals{0};
 std::atomic<bool> stop_preparing{false};
+std::atomic<bool> answers_signals{true};  // one rank of a job speaks for all
 
 void OnSignal(int) {
   stop_preparing = true;
   if (stop_signals.fetch_add(1) > 0) _exit(130);
+  if (!answers_signals) return;
   constexpr char kText[] = "\nstopping after this step (again: at once)\n";
   [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, kText, sizeof(kText) - 1);
 }
 
-void InstallSignalHandlers() {
+void InstallSignalHandlers(bool answers) {
+  answers_signals = answers;
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
@@ -327,7 +330,7 @@ Status RunRank(const Flags& flags, JobRanks* ranks) {
     LogInfo("the run's ", config.steps, " steps end inside the warm-up of ", config.train.warmup,
             ": the learning rate stays under ", config.train.lr);
   }
-  InstallSignalHandlers();
+  InstallSignalHandlers(ranks->first());
   CRIA_ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer,
                         InitTokenizer(config, checkpoint, start));
   CRIA_ASSIGN_OR_RETURN(const JobData data,
@@ -358,7 +361,10 @@ Status RunRank(const Flags& flags, JobRanks* ranks) {
   if (!ranks->first()) return OkStatus();
   PrintSummary(summary, plan, out_dir);
   if (summary.stopped) {
-    std::printf("stopped; go on with: ./cria train --out %s --resume auto\n", out_dir.c_str());
+    const std::string launch =
+        ranks->size() == 1 ? "" : StrCat("launch -n ", ranks->size(), " -- ");
+    std::printf("stopped; go on with: ./cria %strain --out %s --resume auto\n", launch.c_str(),
+                out_dir.c_str());
     return OkStatus();
   }
   loop.reset();  // its memory is for the samples

@@ -60,6 +60,14 @@ TEST_P(LaunchTrainTest, ASignalStopsAllRanksAtOneStepAndTheRunGoesOn) {
   job.Signal(SIGTERM);
   const Ended stopped = job.Wait();
   ASSERT_EQ(stopped.exit_code, 0) << stopped.err;
+  EXPECT_NE(stopped.out.find(StrCat("stopped; go on with: ./cria launch -n 2 -- train --out ", out,
+                                    " --resume auto\n")),
+            std::string::npos)
+      << stopped.out;
+  const size_t answer = stopped.err.find("stopping after this step");
+  EXPECT_NE(answer, std::string::npos) << stopped.err;
+  EXPECT_EQ(stopped.err.find("stopping after this step", answer + 1), std::string::npos)
+      << "not of every rank: " << stopped.err;
   const auto step = static_cast<int64_t>(num_lines());
   ASSERT_LT(step, 150) << "the run ended before the signal";
   EXPECT_EQ(trainer::FindNewestVerified(JoinPath(out, "checkpoints"), nullptr).value(),
