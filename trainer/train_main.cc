@@ -210,7 +210,7 @@ StatusOr<const ModelFiles*> FindInit(const TrainConfig& config, const std::strin
   return files;
 }
 
-void PrintSummary(const TrainSummary& summary, const JobPlan& plan, const std::string& out_dir) {
+void PrintSummary(const TrainSummary& summary, int64_t planned_bytes, const std::string& out_dir) {
   std::printf("\n%lld steps, %s tokens in %s (%s tokens/s)\n",
               static_cast<long long>(summary.steps),
               HumanCount(static_cast<double>(summary.tokens)).c_str(),
@@ -226,7 +226,7 @@ void PrintSummary(const TrainSummary& summary, const JobPlan& plan, const std::s
   }
   const auto used = static_cast<double>(UsedMemoryBytes());
   std::printf("\nmemory: %s planned, %s used\n",
-              HumanBytes(static_cast<double>(plan.total())).c_str(), HumanBytes(used).c_str());
+              HumanBytes(static_cast<double>(planned_bytes)).c_str(), HumanBytes(used).c_str());
   std::printf("run: %s, checkpoint: %s\n", out_dir.c_str(), summary.checkpoint_dir.c_str());
 }
 
@@ -359,7 +359,8 @@ Status RunRank(const Flags& flags, JobRanks* ranks) {
   if (ranks->first()) CRIA_RETURN_IF_ERROR(WriteSideFiles(out_dir, data, start));
   CRIA_ASSIGN_OR_RETURN(const TrainSummary summary, loop->Run());
   if (!ranks->first()) return OkStatus();
-  PrintSummary(summary, plan, out_dir);
+  const RankPlan mine = PlanRank(config, ranks->layout(), ranks->rank(), *ops);
+  PrintSummary(summary, mine.total() + plan.runtime, out_dir);
   if (summary.stopped) {
     const std::string launch =
         ranks->size() == 1 ? "" : StrCat("launch -n ", ranks->size(), " -- ");

@@ -19,7 +19,7 @@ namespace {
 
 // What oneDNN's generated kernels and packing buffers, OpenMP's stacks and the writers of a run add
 // to a process after the plan is made; measured, and small beside any model worth planning.
-constexpr int64_t kLaterRuntimeBytes = 2 << 20;
+constexpr int64_t kLaterRuntimeBytes = 5 << 20;
 
 // Ids, targets, positions and document starts.
 int64_t BatchBytes(int64_t tokens) { return tokens * 4 * 4; }
