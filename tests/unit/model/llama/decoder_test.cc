@@ -120,24 +120,34 @@ TEST_P(DecoderTest, SequencesOfABatchDoNotSeeEachOther) {
   EXPECT_TRUE(IsRow(decoder->Forward({{.sequence = 0, .tokens = Tokens(100, 101)}}), 0, 100));
 }
 
+// Of one model the two errors lie up to twice apart, by luck; their sums over five between 1.0 and
+// 1.2 times (on all instruction sets).
 TEST_P(DecoderTest, Bf16IsAsNearToFp32AsTheTrainingForwardPass) {
-  const auto decoder =
-      NewDecoder(&model_, {.type = DType::kBF16, .max_positions = kTime, .max_logits = kTime});
-  std::vector<float> got(want_.size());
-  const int64_t half = kTime / 2;
-  for (int64_t t = 0; t < half; ++t) {
-    const Tensor logits = decoder->Forward({{.sequence = 0, .tokens = Tokens(t, t + 1)}});
-    std::copy_n(logits.f32(), config_.vocab, got.begin() + t * config_.vocab);
+  double decoder_error = 0, training_error = 0;
+  constexpr int kModels = 5;
+  for (uint64_t seed = 1; seed <= kModels; ++seed) {
+    TestModel model(config_, {.max_batch = 1, .max_time = kTime, .training = false}, seed);
+    const std::vector<float> want = model.Logits(batch_);
+    const auto decoder =
+        NewDecoder(&model, {.type = DType::kBF16, .max_positions = kTime, .max_logits = kTime});
+    std::vector<float> got(want.size());
+    const int64_t half = kTime / 2;
+    for (int64_t t = 0; t < half; ++t) {
+      const Tensor logits = decoder->Forward({{.sequence = 0, .tokens = Tokens(t, t + 1)}});
+      std::copy_n(logits.f32(), config_.vocab, got.begin() + t * config_.vocab);
+    }
+    const Tensor rest = decoder->Forward(
+        {{.sequence = 0, .tokens = Tokens(half, kTime), .want = LlamaDecoder::Want::kAll}});
+    std::copy_n(rest.f32(), rest.num_elements(), got.begin() + half * config_.vocab);
+    TestModel training(
+        config_,
+        {.precision = Precision::kBf16, .max_batch = 1, .max_time = kTime, .training = false});
+    training.SetWeights(model.weights());
+    decoder_error += RelativeError(got, want);
+    training_error += RelativeError(training.Logits(batch_), want);
   }
-  const Tensor rest = decoder->Forward(
-      {{.sequence = 0, .tokens = Tokens(half, kTime), .want = LlamaDecoder::Want::kAll}});
-  std::copy_n(rest.f32(), rest.num_elements(), got.begin() + half * config_.vocab);
-  TestModel training(
-      config_,
-      {.precision = Precision::kBf16, .max_batch = 1, .max_time = kTime, .training = false});
-  training.SetWeights(model_.weights());
-  EXPECT_LT(RelativeError(got, want_), 1.5 * RelativeError(training.Logits(batch_), want_));
-  EXPECT_LT(RelativeError(got, want_), 0.1);
+  EXPECT_LT(decoder_error, 1.5 * training_error);
+  EXPECT_LT(decoder_error, 0.1 * kModels);
 }
 
 TEST(DecoderLoadTest, NamesWhatIsWrongWithTheWeights) {
