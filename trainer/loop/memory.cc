@@ -64,8 +64,9 @@ std::string Header(const TrainConfig& config, const JobPlan& plan) {
 std::string DescribeLayout(const JobPlan& plan) {
   const model::Layout& layout = plan.layout;
   if (layout.world_size() == 1) return "";
-  std::string out = StrFormat("layout: %s, %d ranks; %d micro-batches a step", Name(layout).c_str(),
-                              layout.world_size(), plan.num_micro_batches);
+  std::string out = StrFormat("layout: %s, %d ranks; %d micro-batch%s a step", Name(layout).c_str(),
+                              layout.world_size(), plan.num_micro_batches,
+                              plan.num_micro_batches == 1 ? "" : "es");
   if (layout.pp > 1) {
     out += StrFormat(", the pipeline idles %.1f %% of its work", 100 * plan.bubble);
   }
@@ -142,7 +143,7 @@ std::string DescribeRanks(const JobPlan& plan) {
   }
   out += bytes("weights (fp32)", [](const RankPlan& r) { return r.model.weights; });
   out += bytes("weights (operands)", [](const RankPlan& r) { return r.model.compute_copy; });
-  out += bytes("gradients (fp32)", [](const RankPlan& r) { return r.model.gradients; });
+  out += bytes("gradients", [](const RankPlan& r) { return r.model.gradients; });
   out += bytes("optimizer (fp32 m, v)", [](const RankPlan& r) { return r.optimizer; });
   out += bytes("activations", [](const RankPlan& r) { return r.model.activations; });
   out += bytes("workspace", [](const RankPlan& r) { return r.model.workspace; });
