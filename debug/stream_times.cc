@@ -74,6 +74,7 @@ const StepTimes& StreamTimes::EndStep() {
   const double now_s = clock_->MonotonicSeconds();
   MutexLock lock(&mu_);
   Advance(now_s);
+  FlushWait();
   result_.step_s = now_s - step_start_s_;
   result_.exposed_s = exposed_s_;
   result_.overlapped_s = overlapped_s_;
@@ -154,7 +155,9 @@ StreamTimes::Stream& StreamTimes::StreamOf(const OperationEvent& event) {
       std::upper_bound(streams_.begin(), streams_.end(), stream.order,
                        [](int order, const Stream& other) { return order < other.order; });
   // What follows moves by one.
-  if (blocked_ != kNone && blocked_ >= static_cast<size_t>(place - streams_.begin())) ++blocked_;
+  for (size_t* index : {&blocked_, &wait_stream_}) {
+    if (*index != kNone && *index >= static_cast<size_t>(place - streams_.begin())) ++*index;
+  }
   return *streams_.insert(place, std::move(stream));
 }
 
@@ -183,14 +186,28 @@ void StreamTimes::Block(uint64_t group_id, double now_s) {
 
 void StreamTimes::Unblock(double now_s) {
   if (blocked_ == kNone) return;
-  if (options_.trace != nullptr && options_.trace->recording()) {
-    options_.trace->Add({.name = "wait",
-                         .detail = std::string_view(streams_[blocked_].time.group),
-                         .stream = 0,
-                         .start_s = blocked_since_s_,
-                         .end_s = now_s});
+  const size_t stream = std::exchange(blocked_, kNone);
+  Trace* const trace = options_.trace;
+  if (trace == nullptr || !trace->recording()) return;
+  // Between two slices the thread looks around for a moment.
+  constexpr double kSliceGapSeconds = 50e-6;
+  const bool goes_on = !wait_.name.empty() && wait_stream_ == stream &&
+                       wait_span_ == trace->num_span_ends() &&
+                       blocked_since_s_ - wait_.end_s < kSliceGapSeconds;
+  if (!goes_on) {
+    FlushWait();
+    wait_ = {.name = "wait",
+             .detail = std::string_view(streams_[stream].time.group),
+             .start_s = blocked_since_s_};
+    wait_stream_ = stream;
+    wait_span_ = trace->num_span_ends();
   }
-  blocked_ = kNone;
+  wait_.end_s = now_s;
+}
+
+void StreamTimes::FlushWait() {
+  if (!wait_.name.empty()) options_.trace->Add(wait_);
+  wait_.name = {};
 }
 
 }  // namespace cria::debug

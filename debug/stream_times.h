@@ -100,6 +100,9 @@ class StreamTimes : public Observer {
   void Advance(double now_s) CRIA_REQUIRES(mu_);
   void Block(uint64_t group_id, double now_s) CRIA_REQUIRES(mu_);
   void Unblock(double now_s) CRIA_REQUIRES(mu_);
+  // Waits in slices (WaitFor again and again) are one event of the trace: it is kept back until
+  // something else happens.
+  void FlushWait() CRIA_REQUIRES(mu_);
 
   // Constant after construction.
   Clock* const clock_;
@@ -110,6 +113,9 @@ class StreamTimes : public Observer {
   std::vector<Stream> streams_ CRIA_GUARDED_BY(mu_);
   size_t blocked_ CRIA_GUARDED_BY(mu_) = kNone;  // which stream the computing thread waits for
   double blocked_since_s_ CRIA_GUARDED_BY(mu_) = 0;
+  TraceEvent wait_ CRIA_GUARDED_BY(mu_);  // kept back; without a name: none
+  size_t wait_stream_ CRIA_GUARDED_BY(mu_) = kNone;
+  int64_t wait_span_ CRIA_GUARDED_BY(mu_) = 0;
   int num_running_ CRIA_GUARDED_BY(mu_) = 0;
   double step_start_s_ CRIA_GUARDED_BY(mu_) = 0;
   double last_s_ CRIA_GUARDED_BY(mu_) = 0;

@@ -143,10 +143,12 @@ void TraceSpan::Start(const char* name, std::initializer_list<TraceArgument> arg
   event_.name = name;
   const size_t count = std::min(arguments.size(), event_.arguments.size());
   std::copy_n(arguments.begin(), count, event_.arguments.begin());
+  trace_->num_span_ends_.fetch_add(1, std::memory_order_relaxed);
   event_.start_s = trace_->Now();
 }
 
 void TraceSpan::End() {
+  trace_->num_span_ends_.fetch_add(1, std::memory_order_relaxed);
   event_.end_s = trace_->Now();
   trace_->Add(event_);
 }

@@ -89,6 +89,8 @@ class Trace {
 
   // Kept while recording, else dropped.
   void Add(const TraceEvent& event) CRIA_EXCLUDES(mu_);
+  // Counts the starts and ends of spans: while it stands, the computing thread is in the same one.
+  int64_t num_span_ends() const { return num_span_ends_.load(std::memory_order_relaxed); }
 
   int64_t num_dropped() const CRIA_EXCLUDES(mu_);
   // What WriteTraceFile takes: metadata and events in JSON with commas between them, times from the
@@ -101,6 +103,8 @@ class Trace {
     int order;
   };
 
+  friend class TraceSpan;
+
   std::vector<TraceEvent> Sorted() const CRIA_REQUIRES(mu_);
 
   // Constant after construction.
@@ -108,6 +112,7 @@ class Trace {
   const int64_t capacity_;
   // Own synchronisation.
   std::atomic<bool> recording_{false};
+  std::atomic<int64_t> num_span_ends_{0};
   mutable Mutex mu_;
   int pid_ CRIA_GUARDED_BY(mu_) = 0;
   std::string process_name_ CRIA_GUARDED_BY(mu_);

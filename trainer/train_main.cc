@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -19,6 +20,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "debug/stream_times.h"
 #include "model/cpu/cpu_ops.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/train_config.h"
@@ -28,6 +30,7 @@
 #include "trainer/loop/memory.h"
 #include "trainer/loop/peak_flops.h"
 #include "trainer/loop/prepare_job.h"
+#include "trainer/loop/step_trace.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/models/model_files.h"
 #include "trainer/models/run_model.h"
@@ -65,6 +68,7 @@ struct Flags {
   std::string resume;
   std::string init;
   bool plan = false;
+  StepTraceOptions trace;
 };
 
 // runs/NAME, or runs/NAME-2, ... : the first that no run has used; with --resume auto the last that
@@ -260,6 +264,10 @@ StatusOr<std::optional<Tokenizer>> InitTokenizer(const TrainConfig& config,
 }
 
 Status CheckFlags(const Flags& flags) {
+  if (flags.trace.first < 1 || flags.trace.last < flags.trace.first) {
+    return InvalidArgumentError("--trace-steps ", flags.trace.first, " ", flags.trace.last,
+                                ": a first step from 1 on and a last one not before it");
+  }
   if (flags.init.empty() || flags.resume.empty() || flags.resume == "auto") return OkStatus();
   return InvalidArgumentError("--init ", flags.init, ": a new run starts from a model; --resume ",
                               flags.resume, " goes on with a run");
@@ -317,7 +325,7 @@ Status WriteSideFiles(const std::string& out_dir, const JobData& data, const Mod
   return data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json"));
 }
 
-Status RunRank(const Flags& flags, JobRanks* ranks) {
+Status RunRank(const Flags& flags, JobRanks* ranks, debug::StreamTimes* times, StepTrace* trace) {
   // The first rank looks at the folders: the others might see it write there already.
   CRIA_ASSIGN_OR_RETURN(const std::string out_dir, ranks->FromFirst([&] { return OutDir(flags); }));
   CRIA_ASSIGN_OR_RETURN(const std::string checkpoint,
@@ -325,6 +333,7 @@ Status RunRank(const Flags& flags, JobRanks* ranks) {
   InitModel init;
   CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir, &init));
   CRIA_RETURN_IF_ERROR(ranks->MakeGroups(config));
+  trace->SetRank(ranks->layout(), ranks->rank());
   CRIA_ASSIGN_OR_RETURN(const ModelFiles* start, FindInit(config, checkpoint, &init));
   if (config.train.warmup > config.steps && ranks->first()) {
     LogInfo("the run's ", config.steps, " steps end inside the warm-up of ", config.train.warmup,
@@ -340,13 +349,16 @@ Status RunRank(const Flags& flags, JobRanks* ranks) {
   const JobPlan plan = PlanJob(config, ranks->layout(), *ops);
   if (ranks->first()) PrintJob(config, plan, data, peak, *ranks);
 
-  auto loop = std::make_unique<TrainLoop>(config, TrainLoopOptions{.out_dir = out_dir,
-                                                                   .ops = ops.get(),
-                                                                   .clock = RealClock(),
-                                                                   .stop = &stop_signals,
-                                                                   .progress = stderr,
-                                                                   .peak_flops = peak,
-                                                                   .groups = ranks->groups()});
+  TrainLoopOptions options = {.out_dir = out_dir,
+                              .ops = ops.get(),
+                              .clock = RealClock(),
+                              .stop = &stop_signals,
+                              .progress = stderr,
+                              .peak_flops = peak,
+                              .groups = ranks->groups(),
+                              .trace = trace};
+  if (ranks->groups() != nullptr) options.times = times;
+  auto loop = std::make_unique<TrainLoop>(config, options);
   CRIA_RETURN_IF_ERROR(loop->Open(&data.train, &data.val));
   if (start != nullptr) {
     CRIA_RETURN_IF_ERROR(loop->Init(*start->weights));
@@ -376,8 +388,13 @@ Status RunRank(const Flags& flags, JobRanks* ranks) {
 Status RunTrain(const Flags& flags) {
   CRIA_RETURN_IF_ERROR(CheckFlags(flags));
   if (flags.plan) return PrintPlan(flags);
-  CRIA_ASSIGN_OR_RETURN(JobRanks ranks, JobRanks::Join());
-  const Status status = RunRank(flags, &ranks);
+  // Both outlive the communicators that they observe.
+  StepTrace trace(flags.trace, RealClock());
+  debug::StreamTimes times(
+      RealClock(), {.trace = trace.trace(),
+                    .order = {"tp", "cp", "operands", "kv", "replicas", "weights", "stage"}});
+  CRIA_ASSIGN_OR_RETURN(JobRanks ranks, JobRanks::Join(&times));
+  const Status status = RunRank(flags, &ranks, &times, &trace);
   if (!status.ok()) ranks.Abort(status);
   return status;
 }
@@ -400,12 +417,21 @@ int main(int argc, char** argv) {
   app.add_option("--init", flags.init,
                  "start from the weights, sizes and tokenizer of a model: a folder of Hugging "
                  "Face's or Meta's, a GGUF file, a run");
+  app.add_option("--trace", flags.trace.path,
+                 "write a trace of steps 3 and 4 of this run, all ranks in one file, for "
+                 "ui.perfetto.dev")
+      ->type_name("FILE");
+  std::pair<int64_t, int64_t> trace_steps = {flags.trace.first, flags.trace.last};
+  app.add_option("--trace-steps", trace_steps, "first and last step of the trace, from 1")
+      ->needs("--trace");
   app.add_flag("--plan", flags.plan, "print parameters, memory and flops a token, and end");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  flags.trace.first = trace_steps.first;
+  flags.trace.last = trace_steps.second;
   const cria::Status status = cria::trainer::RunTrain(flags);
   if (status.ok()) return 0;
   std::fprintf(stderr, "cria train: %s\n", cria::Message(status).c_str());

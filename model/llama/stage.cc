@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "debug/trace.h"
 #include "model/llama/rope_table.h"
 #include "model/parallel/context_parallel.h"
 #include "model/parallel/parameter_buffers.h"
@@ -152,6 +153,8 @@ Status Stage::ForwardLayers(const StageStep& step) {
   if (first(step.chunk)) CRIA_RETURN_IF_ERROR(Embed(step, input));
   Tensor residual = input;  // what the last layer started from, before its delta
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    const debug::TraceSpan span(options_.trace, "layer forward",
+                                {{"layer", LayerOfModel(step.chunk, layer)}});
     const LayerState s = State(layer, step);
     CRIA_ASSIGN_OR_RETURN(const LayerWeights w,
                           WeightsOf(layer, layer + 1 < layers.end ? layer + 1 : -1));
@@ -421,6 +424,8 @@ Status Stage::EmbedBackward(const StageStep& step) {
 }
 
 Status Stage::BackwardLayer(int64_t layer, int64_t prefetch, const StageStep& step) {
+  const debug::TraceSpan span(options_.trace, "layer backward",
+                              {{"layer", LayerOfModel(step.chunk, layer)}});
   const LayerState s = State(layer, step);
   CRIA_ASSIGN_OR_RETURN(const LayerWeights w, WeightsOf(layer, prefetch));
   if (options_.recompute == Recompute::kFull) {

@@ -111,6 +111,11 @@ class Stage {
   int64_t own_rows(const TokenBatch& batch) const { return rows(batch) / options_.layout.tp; }
   // Indices among the stage's layers.
   LayerRange LayersOfChunk(int chunk) const;
+  // The model's index of one of them.
+  int64_t LayerOfModel(int chunk, int64_t layer) const {
+    return parameters_.slice().chunks[static_cast<size_t>(chunk)].begin + layer -
+           LayersOfChunk(chunk).begin;
+  }
 
   LayerState State(int64_t layer, const StageStep& step) const;
   // The layer's weights, after which those of layer `prefetch` are wanted (-1: none).

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "debug/trace.h"
 #include "model/arena.h"
 #include "model/llama/config.h"
 #include "model/llama/linear.h"
@@ -36,6 +37,7 @@ struct StageOptions {
   bool fp8_gather = false;  // sharded weights of layers travel as 8-bit codes
   // Over 0: invariant numerics, with this many tokens a grain (grain_sums.h). fp32 only.
   int64_t token_grain = 0;
+  debug::Trace* trace = nullptr;  // gets micro-batches and layers; may be null
 
   bool invariant() const { return token_grain > 0; }
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "debug/trace.h"
 #include "model/llama/stage.h"
 
 namespace cria::model {
@@ -127,6 +128,7 @@ void Stage::HeadGradients(const Tensor& dlogits, const Tensor& hidden, const Ten
 }
 
 Status Stage::HeadLoss(const StageStep& step, LossSum* loss) {
+  const debug::TraceSpan span(options_.trace, "head and loss");
   const TokenBatch& batch = step.batch;
   const int64_t num_rows = rows(batch), tile_rows = b_.logits.dim(0);
   const int64_t vocab = parameters_.slice().vocab.size();

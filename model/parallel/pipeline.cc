@@ -1,6 +1,7 @@
 #include "model/parallel/pipeline.h"
 
 #include "base/check.h"
+#include "debug/trace.h"
 #include "model/parallel/row_split.h"
 
 namespace cria::model {
@@ -98,6 +99,8 @@ Status Pipeline::Await(const comm::Work& work, std::span<const PipelineAction> a
 Status Pipeline::Forward(std::span<const PipelineAction> actions, size_t index, bool train,
                          LossSum* loss) {
   const PipelineAction& action = actions[index];
+  const debug::TraceSpan span(stage_->options().trace, "forward",
+                              {{"micro_batch", action.micro_batch}, {"chunk", action.chunk}});
   Slot& slot = At(action);
   const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
   CRIA_RETURN_IF_ERROR(Await(slot.gradient_send, actions, index));
@@ -122,6 +125,8 @@ Status Pipeline::Forward(std::span<const PipelineAction> actions, size_t index, 
 
 Status Pipeline::Backward(std::span<const PipelineAction> actions, size_t index) {
   const PipelineAction& action = actions[index];
+  const debug::TraceSpan span(stage_->options().trace, "backward",
+                              {{"micro_batch", action.micro_batch}, {"chunk", action.chunk}});
   Slot& slot = At(action);
   const TokenBatch& batch = batches_[static_cast<size_t>(action.micro_batch)];
   if (HasOutput(action.chunk)) {

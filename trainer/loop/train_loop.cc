@@ -23,6 +23,13 @@ model::Layout LayoutOf(const model::Groups* groups) {
   return groups == nullptr ? model::Layout{} : groups->layout;
 }
 
+model::LlamaOptions ModelOptions(const TrainConfig& config, const TrainLoopOptions& options) {
+  const int rank = options.groups == nullptr ? 0 : options.groups->world->rank();
+  model::LlamaOptions model = RankOptions(config, LayoutOf(options.groups), rank);
+  if (options.trace != nullptr) model.trace = options.trace->trace();
+  return model;
+}
+
 }  // namespace
 
 TrainLoop::TrainLoop(const TrainConfig& config, const TrainLoopOptions& options)
@@ -32,10 +39,7 @@ TrainLoop::TrainLoop(const TrainConfig& config, const TrainLoopOptions& options)
       batches_(config.Batches()),
       config_yaml_(WriteTrainConfig(config)),
       agreement_(options.groups == nullptr ? nullptr : options.groups->world),
-      model_(config.model,
-             RankOptions(config, LayoutOf(options.groups),
-                         options.groups == nullptr ? 0 : options.groups->world->rank()),
-             options.ops, options.groups),
+      model_(config.model, ModelOptions(config, options), options.ops, options.groups),
       optimizer_(model_.parameters(), config.AdamW(), options.ops) {
   if (options.progress != nullptr && writes()) printer_.emplace(options.progress, options.clock);
   model_.parameters()->Initialize(static_cast<uint64_t>(config.seed));
@@ -126,7 +130,8 @@ StatusOr<TrainSummary> TrainLoop::Run() {
     const int64_t step = cursor_.step + 1;
     const int64_t batch_size = BatchSize(batches_, step);
     const double before = options_.clock->MonotonicSeconds();
-    CRIA_ASSIGN_OR_RETURN(const StepResult result, RunStep(step, batch_size));
+    CRIA_ASSIGN_OR_RETURN(const StepResult result,
+                          RunWatchedStep(step, step - first_step, batch_size));
     cursor_.step = step;
     cursor_.samples += batch_size;
     cursor_.tokens += batch_size * config_.train.seq;
@@ -162,6 +167,7 @@ StatusOr<TrainSummary> TrainLoop::Run() {
     }
   }
   if (printer_) printer_->Finish();
+  if (options_.trace != nullptr) CRIA_RETURN_IF_ERROR(options_.trace->Finish(world()));
   CRIA_RETURN_IF_ERROR(failure);
   summary_.stopped = cursor_.step < config_.steps;
   if (saved_step != cursor_.step && cursor_.step > 0) CRIA_RETURN_IF_ERROR(Save());
@@ -174,20 +180,46 @@ StatusOr<TrainSummary> TrainLoop::Run() {
   return summary_;
 }
 
+StatusOr<TrainLoop::StepResult> TrainLoop::RunWatchedStep(int64_t step, int64_t step_of_run,
+                                                          int64_t batch_size) {
+  if (options_.trace != nullptr) options_.trace->Begin(step_of_run);
+  if (options_.times != nullptr) options_.times->BeginStep();
+  CRIA_ASSIGN_OR_RETURN(StepResult result, RunStep(step, batch_size));
+  if (options_.times != nullptr) {
+    const debug::StepTimes& times = options_.times->EndStep();
+    result.comm_share = times.share();
+    result.comm_overlap = times.overlap();
+  }
+  if (options_.trace != nullptr) CRIA_RETURN_IF_ERROR(options_.trace->End(step_of_run, world()));
+  if (options_.watcher != nullptr) options_.watcher->OnUpdated(step, *model_.parameters());
+  return result;
+}
+
 StatusOr<TrainLoop::StepResult> TrainLoop::RunStep(int64_t step, int64_t batch_size) {
-  train_batches_->Read(cursor_.samples, batch_size);
+  const debug::TraceSpan span(trace(), "step", {{"step", step}});
+  {
+    const debug::TraceSpan read(trace(), "read batch");
+    train_batches_->Read(cursor_.samples, batch_size);
+  }
+  if (options_.watcher != nullptr) options_.watcher->OnBatches(step, *train_batches_);
   const model::Coordinates at = CoordinatesIn(options_.groups);
   const bool counts = at.tp == 0 && at.cp == 0 && at.pp == 0;
   CRIA_ASSIGN_OR_RETURN(const int64_t num_valid,
                         agreement_.Sum(counts ? train_batches_->num_valid() : 0));
-  model_.ZeroGradients();
+  {
+    const debug::TraceSpan zero(trace(), "zero gradients");
+    model_.ZeroGradients();
+  }
   // Weighted by the valid tokens of the whole batch, however it is cut into micro-batches and over
   // ranks.
   const float grad_scale = 1.0f / static_cast<float>(std::max<int64_t>(num_valid, 1));
   model::LossSum loss;
   CRIA_RETURN_IF_ERROR(model_.Train(train_batches_->micro_batches(), grad_scale, &loss));
-  CRIA_RETURN_IF_ERROR(model_.parameters()->FinishGradients());
-  CRIA_ASSIGN_OR_RETURN(const GradientNorm norm, optimizer_.Norm());
+  {
+    const debug::TraceSpan sums(trace(), "finish gradients");
+    CRIA_RETURN_IF_ERROR(model_.parameters()->FinishGradients());
+  }
+  CRIA_ASSIGN_OR_RETURN(const GradientNorm norm, Norm());
   CRIA_ASSIGN_OR_RETURN(const StepReport report, Agree(loss));
   StepResult result;
   result.loss = report.loss_sum / static_cast<double>(std::max<int64_t>(num_valid, 1));
@@ -195,13 +227,26 @@ StatusOr<TrainLoop::StepResult> TrainLoop::RunStep(int64_t step, int64_t batch_s
   if (!std::isfinite(result.loss) || !norm.finite() || report.bad_operand) {
     CRIA_ASSIGN_OR_RETURN(result.bad, FindBad(loss, norm));
   } else {
-    optimizer_.Step(LearningRate(schedule_, step), norm.value);
-    CRIA_RETURN_IF_ERROR(model_.parameters()->GatherWeights());
+    CRIA_RETURN_IF_ERROR(Update(step, norm.value));
   }
   CRIA_RETURN_IF_ERROR(model_.linears()->EndStep(
       /*skipped=*/!result.bad.empty(),
       options_.groups == nullptr ? nullptr : options_.groups->stage.get()));
   return result;
+}
+
+StatusOr<GradientNorm> TrainLoop::Norm() {
+  const debug::TraceSpan span(trace(), "gradient norm");
+  return optimizer_.Norm();
+}
+
+Status TrainLoop::Update(int64_t step, double grad_norm) {
+  {
+    const debug::TraceSpan span(trace(), "optimizer");
+    optimizer_.Step(LearningRate(schedule_, step), grad_norm);
+  }
+  const debug::TraceSpan span(trace(), "gather weights");
+  return model_.parameters()->GatherWeights();
 }
 
 StatusOr<StepReport> TrainLoop::Agree(const model::LossSum& loss) {
@@ -277,6 +322,8 @@ Status TrainLoop::Record(const StepResult& result, int64_t batch_size, double se
   m.tokens_per_s = tokens / seconds;
   m.mfu = (flops.matmul + flops.attention_causal) * share;
   m.mfu_full = (flops.matmul + flops.attention_full) * share;
+  m.comm_share = result.comm_share;
+  m.comm_overlap = result.comm_overlap;
   m.seconds_left = step_seconds_ * static_cast<double>(config_.steps - cursor_.step);
   if (evaluate && val_stream_->samples_per_epoch() > 0) {
     CRIA_ASSIGN_OR_RETURN(m.val_loss, Evaluate());
@@ -295,6 +342,8 @@ Status TrainLoop::Record(const StepResult& result, int64_t batch_size, double se
                                                          {"train/grad_norm", m.grad_norm},
                                                          {"speed/tokens_per_s", m.tokens_per_s},
                                                          {"speed/mfu", m.mfu}};
+  if (m.comm_share) scalars.emplace_back("speed/comm_share", *m.comm_share);
+  if (m.comm_overlap) scalars.emplace_back("speed/comm_overlap", *m.comm_overlap);
   if (m.val_loss) scalars.emplace_back("val/loss", *m.val_loss);
   return tensorboard_->Scalars(m.step, scalars);
 }

@@ -31,6 +31,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "debug/stream_times.h"
 #include "model/io/weight_source.h"
 #include "model/llama/llama.h"
 #include "model/ops.h"
@@ -39,6 +40,8 @@
 #include "trainer/data/batch_stream.h"
 #include "trainer/loop/agreement.h"
 #include "trainer/loop/rank_batches.h"
+#include "trainer/loop/step_trace.h"
+#include "trainer/loop/step_watcher.h"
 #include "trainer/loop/train_state.h"
 #include "trainer/metrics/metrics_log.h"
 #include "trainer/metrics/progress_line.h"
@@ -55,6 +58,10 @@ struct TrainLoopOptions {
   std::FILE* progress = nullptr;           // null: silent
   double peak_flops = 0;                   // of all ranks' machines, for MFU; 0: unknown
   const model::Groups* groups = nullptr;   // null: one rank
+  // Of these any may be null.
+  debug::StreamTimes* times = nullptr;  // the observer of the groups: shares of communication
+  StepTrace* trace = nullptr;
+  StepWatcher* watcher = nullptr;
 };
 
 struct TrainSummary {
@@ -90,11 +97,22 @@ class TrainLoop {
     double loss = 0;
     double grad_norm = 0;
     std::string bad;  // what was not finite; empty when all was
+    std::optional<double> comm_share, comm_overlap;
   };
 
   bool writes() const { return options_.groups == nullptr || options_.groups->world->rank() == 0; }
   Status OpenRunFolder();
+  debug::Trace* trace() const {
+    return options_.trace == nullptr ? nullptr : options_.trace->trace();
+  }
+  comm::Communicator* world() const {
+    return options_.groups == nullptr ? nullptr : options_.groups->world;
+  }
+  // RunStep, with what watches it. `step_of_run` counts from 1.
+  StatusOr<StepResult> RunWatchedStep(int64_t step, int64_t step_of_run, int64_t batch_size);
   StatusOr<StepResult> RunStep(int64_t step, int64_t batch_size);
+  StatusOr<GradientNorm> Norm();
+  Status Update(int64_t step, double grad_norm);
   StatusOr<StepReport> Agree(const model::LossSum& loss);
   // The first thing that is not finite, in the order in which a step meets them: weights, FP8
   // operands, the loss, gradients. Of many ranks with the first rank where it is so; gradients are

@@ -130,6 +130,38 @@ TEST_F(StreamTimesTest, AStepKnowsNothingOfTheOneBefore) {
   EXPECT_EQ(step.streams[0].num_operations, 1);
 }
 
+TEST(StreamTimesTraceTest, SlicesOfOneWaitAreOneEvent) {
+  FakeClock clock;
+  Trace trace(&clock);
+  trace.SetRecording(true);
+  StreamTimes times(&clock, {.trace = &trace});
+  times.OnEnqueue(Event("dp", 1));
+  times.BeginStep();
+  const auto wait = [&](double seconds) {
+    times.OnWaitStart(1);
+    clock.Advance(seconds);
+    times.OnWaitEnd(1);
+  };
+  {
+    const TraceSpan span(&trace, "forward");
+    wait(0.001);
+    clock.Advance(1e-6);
+    wait(0.002);
+  }
+  wait(0.004);  // outside
+  times.EndStep();
+  std::vector<double> durations;
+  const auto json = ParseJson("{\"traceEvents\":[" + trace.Events() + "]}", "trace");
+  ASSERT_TRUE(json.ok()) << Message(json.status());
+  EXPECT_EQ(ProblemOfTrace(*json), "");
+  for (const Json& event : (*json)["traceEvents"]) {
+    if (event["name"] == "wait") durations.push_back(event["dur"]);
+  }
+  ASSERT_EQ(durations.size(), 2U);
+  EXPECT_NEAR(durations[0], 3001, 0.01);
+  EXPECT_NEAR(durations[1], 4000, 0.01);
+}
+
 TEST(StreamTimesWorldTest, TwoRanksMakeOneTraceWithArrows) {
   std::vector<std::string> events(2);
   std::vector<StepTimes> steps(2);
