@@ -1,4 +1,5 @@
 // cria check golden|tokenizer DIR...: numerics against what other programs computed.
+// cria check layouts: every parallel layout against one rank.
 
 #include <cstdio>
 #include <string>
@@ -7,11 +8,38 @@
 #include "CLI/CLI.hpp"
 #include "model/precision.h"
 #include "trainer/check/golden_check.h"
+#include "trainer/check/layouts_check.h"
 #include "trainer/check/tokenizer_check.h"
 
+namespace {
+
+void AddLayouts(CLI::App* app, cria::trainer::LayoutsCheckOptions* options) {
+  app->add_option("--config", options->config, "a job's YAML file, or one of configs/jobs")
+      ->capture_default_str();
+  app->add_option("--set", options->set, "key=value over the file")->take_all();
+  app->add_option("--ranks", options->ranks, "numbers of ranks, with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--layouts", options->layouts,
+                  "these alone: \"tp2,cp2; pp2,dp2,gradients,chunks2\"");
+  app->add_option("--steps", options->steps, "steps of each run; default: the job's")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--precision", options->precision, "fp32, bf16, ...; default: the job's")
+      ->check(CLI::IsMember(cria::model::PrecisionNames()));
+  app->add_option("--numerics", options->numerics, "default or invariant; default: the job's")
+      ->check(CLI::IsMember({"default", "invariant"}));
+  app->add_flag("--json", options->json, "the report as JSON, lines on standard error");
+  app->add_option("--folder", options->folder)->group("");  // of a rank that the command started
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  CLI::App app("Compares our results with those of PyTorch, transformers and tokenizers.",
-               "cria check");
+  CLI::App app(
+      "Compares our results with those of PyTorch, transformers and tokenizers, and those of "
+      "parallel layouts with one rank's.",
+      "cria check");
   app.require_subcommand(1);
 
   std::vector<std::string> dirs;
@@ -24,6 +52,10 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember(cria::model::PrecisionNames()));
   CLI::App* tokenizer = app.add_subcommand("tokenizer", "a tokenizer.json's ids and decoded text");
   tokenizer->add_option("dir", dirs, "folders with tokenizer.json and cases.jsonl")->required();
+  cria::trainer::LayoutsCheckOptions layouts_options;
+  CLI::App* layouts = app.add_subcommand(
+      "layouts", "a few training steps on every parallel layout, beside one rank");
+  AddLayouts(layouts, &layouts_options);
 
   try {
     app.parse(argc, argv);
@@ -32,6 +64,10 @@ int main(int argc, char** argv) {
   }
   if (golden->parsed()) {
     return cria::trainer::RunGoldenCheck(dirs, *cria::model::PrecisionFromName(precision), stdout);
+  }
+  if (layouts->parsed()) {
+    return cria::trainer::RunLayoutsCheck(layouts_options, {argv + 1, argv + argc}, stdout,
+                                          layouts_options.json ? stderr : stdout);
   }
   return cria::trainer::RunTokenizerCheck(dirs);
 }

@@ -338,7 +338,7 @@ class GoldenFolder {
       return InvalidArgumentError(where, ": ", losses.size(), " losses, ", norms.size(),
                                   " grad_norms and ", num_steps, " batches");
     }
-    AdamW optimizer(model_->layout(), options, ops_.get());
+    AdamW optimizer(model_->parameters(), options, ops_.get());
     double loss_error = 0, norm_error = 0;
     const int64_t rows = shape[1] * shape[2];
     for (size_t step = 0; step < num_steps; ++step) {
@@ -351,7 +351,7 @@ class GoldenFolder {
       loss_error = std::max(
           loss_error, RelativeError(loss.sum / static_cast<double>(loss.num_valid), losses[step]));
       norm_error = std::max(norm_error, RelativeError(norm, norms[step]));
-      optimizer.Step(model_->weights(), model_->gradients(), lr, norm);
+      optimizer.Step(lr, norm);
       model_->WeightsChanged();
     }
     Add("ten steps: losses", loss_error, std::max(limits_.value, limits_.weights));
