@@ -8,6 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "trainer/bench/generate_bench.h"
+#include "trainer/bench/layouts_bench.h"
 #include "trainer/bench/numerics_bench.h"
 #include "trainer/bench/ops_bench.h"
 #include "trainer/bench/tokenizer_bench.h"
@@ -32,6 +33,8 @@ std::string NamesOf(const std::vector<Precision>& precisions) {
 struct TrainFlags {
   TrainBenchOptions options;
   std::vector<std::string> precisions;
+  bool layouts = false;
+  LayoutsBenchOptions layouts_options;
 };
 
 void AddTrain(CLI::App* app, TrainFlags* flags) {
@@ -55,6 +58,24 @@ void AddTrain(CLI::App* app, TrainFlags* flags) {
       ->capture_default_str();
   app->add_flag("--tiny", options.tiny, "A tiny model, for a test of the benchmark");
   app->add_flag("--json", options.json, "The result as JSON, all else on standard error");
+  CLI::Option* const layouts = app->add_flag(
+      "--layouts", flags->layouts, "Instead: two ranks in each layout beside one process");
+  LayoutsBenchOptions& layouts_options = flags->layouts_options;
+  app->add_option("--config", layouts_options.config, "With --layouts: a job's file or name")
+      ->needs(layouts)
+      ->capture_default_str();
+  app->add_option("--set", layouts_options.set, "With --layouts: key=value over the job")
+      ->needs(layouts)
+      ->take_all();
+  app->add_option("--folder", layouts_options.folder)->group("");  // of a rank that it started
+}
+
+// `arguments` are this program's.
+Status RunLayouts(const TrainFlags& flags, const std::vector<std::string>& arguments) {
+  LayoutsBenchOptions options = flags.layouts_options;
+  options.rounds = flags.options.reps;
+  options.json = flags.options.json;
+  return RunLayoutsBench(options, arguments, stdout, options.json ? stderr : stdout);
 }
 
 Status RunTrain(TrainFlags flags) {
@@ -201,7 +222,9 @@ int Main(int argc, char** argv) {
   }
 
   Status status;
-  if (*train_app) status = RunTrain(train);
+  if (*train_app) {
+    status = train.layouts ? RunLayouts(train, {argv + 1, argv + argc}) : RunTrain(train);
+  }
   if (*ops_app) status = RunOps(ops);
   if (*numerics_app) status = RunNumerics(numerics);
   if (*generate_app) status = RunGenerate(generate);
