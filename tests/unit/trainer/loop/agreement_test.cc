@@ -13,7 +13,7 @@ namespace {
 TEST(AgreementTest, OneRankKnowsAll) {
   const Agreement alone(nullptr);
   EXPECT_EQ(*alone.Sum(7), 7);
-  EXPECT_EQ(*alone.First("x"), "x");
+  EXPECT_EQ(alone.First("x")->text, "x");
   const auto report = alone.Combine({.loss_sum = 0.1, .num_valid = 3, .stop = true});
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->loss_sum, 0.1);
@@ -36,9 +36,12 @@ TEST(AgreementTest, AllRanksKnowWhatOneKnew) {
     EXPECT_TRUE(report->bad_operand);
     EXPECT_TRUE(report->stop);
     // The first in order, whoever says it; nothing where nobody says anything.
-    EXPECT_EQ(*agreement.First(rank == 0 ? "" : StrCat("name ", 9 - rank)), "name 7");
-    EXPECT_EQ(*agreement.First(""), "");
-    EXPECT_EQ(agreement.First(std::string(1000, 'x'))->size(), 199u);
+    const auto first = agreement.First(rank == 0 ? "" : StrCat("name ", 9 - rank));
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ(first->text, "name 7");
+    EXPECT_EQ(first->rank, 2);
+    EXPECT_EQ(agreement.First("")->text, "");
+    EXPECT_EQ(agreement.First(std::string(1000, 'x'))->text.size(), 199u);
   });
 }
 
