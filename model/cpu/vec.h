@@ -96,6 +96,21 @@ inline void StorePartial(T* p, Vec v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) StoreOne(p + i, v[i]);
 }
 
+#if defined(__AVX512F__)
+// The same by masks: one instruction where the loops above take one for each lane.
+inline __mmask16 FirstLanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
+inline Vec LoadPartial(const float* p, int64_t n) {
+  return (Vec)_mm512_maskz_loadu_ps(FirstLanes(n), p);
+}
+inline Vec LoadPartial(const BF16* p, int64_t n) {
+  const VecH h = (VecH)_mm256_maskz_loadu_epi16(FirstLanes(n), p);
+  return (Vec)(__builtin_convertvector(h, VecU) << 16);
+}
+inline void StorePartial(float* p, Vec v, int64_t n) {
+  _mm512_mask_storeu_ps(p, FirstLanes(n), (__m512)v);
+}
+#endif
+
 // a > b ? a : b, so b where one is NaN: one instruction, which GCC does not see by itself.
 inline Vec Max(Vec a, Vec b) {
 #if defined(__AVX512F__)
