@@ -93,7 +93,7 @@ Status RunRank(const LayoutsCheckOptions& options, std::FILE* out, std::FILE* no
   const LayoutLimits limits = LimitsOf(job.config.Precision(), job.config.invariant());
   print(FormatSummary(rows, limits));
   if (options.json) {
-    CRIA_ASSIGN_OR_RETURN(const std::string text, DumpJson(ReportToJson(rows, limits), 2));
+    CRIA_ASSIGN_OR_RETURN(const std::string text, FormatJson(rows, limits));
     std::fprintf(out, "%s\n", text.c_str());
   }
   const bool holds =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/str.h"
 #include "trainer/check/layout_list.h"
 
@@ -77,7 +78,7 @@ std::string FormatSummary(const std::vector<LayoutRow>& rows, const LayoutLimits
                 Largest(rows, &RunDifference::weights));
 }
 
-Json ReportToJson(const std::vector<LayoutRow>& rows, const LayoutLimits& limits) {
+StatusOr<std::string> FormatJson(const std::vector<LayoutRow>& rows, const LayoutLimits& limits) {
   Json list = Json::array();
   bool ok = true;
   for (const LayoutRow& row : rows) {
@@ -99,10 +100,11 @@ Json ReportToJson(const std::vector<LayoutRow>& rows, const LayoutLimits& limits
                     {"ok", row.ok()},
                     {"problem", row.problem}});
   }
-  return {{"ok", ok},
-          {"limit", limits.relative},
-          {"must_be_bit_equal", limits.bit_equal},
-          {"layouts", std::move(list)}};
+  return DumpJson({{"ok", ok},
+                   {"limit", limits.relative},
+                   {"must_be_bit_equal", limits.bit_equal},
+                   {"layouts", std::move(list)}},
+                  2);
 }
 
 }  // namespace cria::trainer

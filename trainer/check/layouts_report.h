@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/status.h"
 #include "model/parallel/mesh.h"
 #include "model/precision.h"
 #include "trainer/check/layouts_record.h"
@@ -48,7 +48,7 @@ std::string FormatRow(const LayoutRow& row);
 // How many, how many of them failed, the largest differences and where they were.
 std::string FormatSummary(const std::vector<LayoutRow>& rows, const LayoutLimits& limits);
 // {"ok": ..., "limit": ..., "layouts": [{"layout": "tp2,cp2", "tp": 2, ...}, ...]}
-Json ReportToJson(const std::vector<LayoutRow>& rows, const LayoutLimits& limits);
+StatusOr<std::string> FormatJson(const std::vector<LayoutRow>& rows, const LayoutLimits& limits);
 
 }  // namespace cria::trainer
 

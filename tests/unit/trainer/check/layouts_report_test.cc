@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "base/json.h"
+
 namespace cria::trainer {
 namespace {
 
@@ -52,7 +54,9 @@ TEST(LayoutsReportTest, LinesSayWhatHeld) {
 }
 
 TEST(LayoutsReportTest, JsonHasNoInfinity) {
-  const Json report = ReportToJson(Rows(), {.relative = 1e-6});
+  const StatusOr<std::string> text = FormatJson(Rows(), {.relative = 1e-6});
+  ASSERT_TRUE(text.ok()) << text.status();
+  const Json report = *ParseJson(*text, "report");
   EXPECT_EQ(report["ok"], false);
   ASSERT_EQ(report["layouts"].size(), 3U);
   EXPECT_EQ(report["layouts"][0]["layout"], "tp2");

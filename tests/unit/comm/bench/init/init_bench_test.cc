@@ -70,7 +70,7 @@ TEST(VirtualJobTest, StartsAllRanksOfBothSchemes) {
 }
 
 TEST(VirtualJobTest, EndsAtItsLimit) {
-  const auto sample = RunVirtualJob({.num_ranks = 512, .timeout_s = 0.001});
+  const auto sample = RunVirtualJob({.num_ranks = 512, .timeout_s = 1e-6});
   ASSERT_FALSE(sample.ok());
   EXPECT_EQ(sample.status().code(), StatusCode::kDeadlineExceeded) << sample.status();
 }
