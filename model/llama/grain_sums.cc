@@ -90,10 +90,11 @@ void GrainSums::AttentionBackward(const AttentionBackwardArgs& args) {
         };
         // Later keys are seen by no query of the grain.
         const int64_t seen = all.first_query + t + token_grain_;
+        const auto of_seen = [&](const Tensor& x) { return of_keys(x).Rows(0, seen); };
         ops_->AttentionBackward(
             {.forward = {.q = of_queries(all.q),
-                         .k = of_keys(all.k),
-                         .v = of_keys(all.v),
+                         .k = of_seen(all.k),
+                         .v = of_seen(all.v),
                          .doc_start = all.doc_start.Rows(row, row + token_grain_),
                          .out = of_queries(all.out),
                          .lse = all.lse.Rows(lse, lse + token_grain_),
@@ -103,14 +104,14 @@ void GrainSums::AttentionBackward(const AttentionBackwardArgs& args) {
                          .kv_heads = 1,
                          .head_dim = width,
                          .scale = all.scale,
-                         .keys = keys,
+                         .keys = seen,
                          .first_query = all.first_query + t},
              .dout = of_queries(args.dout),
              .dq = of_queries(args.dq),
-             .dk = dk,
-             .dv = dv});
-        Add(dk.Rows(0, seen), of_keys(args.dk).Rows(0, seen), kFlowingGradientLog2Scale);
-        Add(dv.Rows(0, seen), of_keys(args.dv).Rows(0, seen), kFlowingGradientLog2Scale);
+             .dk = dk.Rows(0, seen),
+             .dv = dv.Rows(0, seen)});
+        Add(dk.Rows(0, seen), of_seen(args.dk), kFlowingGradientLog2Scale);
+        Add(dv.Rows(0, seen), of_seen(args.dv), kFlowingGradientLog2Scale);
       }
     }
   }
