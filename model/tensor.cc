@@ -69,7 +69,8 @@ Tensor Tensor::View(std::initializer_list<int64_t> dims) const {
 
 Tensor Tensor::Prefix(std::initializer_list<int64_t> dims) const {
   CRIA_CHECK(contiguous(), ToString(), " is strided");
-  const Tensor view(data_, dtype_, dims);
+  Tensor view(data_, dtype_, dims);
+  view.placement_ = placement_;
   CRIA_CHECK_LE(view.num_elements(), num_elements());
   return view;
 }
@@ -93,6 +94,12 @@ Tensor Tensor::Columns(int64_t begin, int64_t end) const {
   columns.dims_[1] = end - begin;
   if (data_ != nullptr) columns.data_ = static_cast<char*>(data_) + begin * DTypeBytes(dtype_);
   return columns;
+}
+
+Tensor Tensor::Placed(Placement placement) const {
+  Tensor placed = *this;
+  placed.placement_ = placement;
+  return placed;
 }
 
 std::string Tensor::ToString() const {

@@ -4,9 +4,10 @@
 //   Tensor x_RD = x_BTD.View({batch * time, dim});      // contiguous tensors only
 //   Tensor q_RD = qkv_RE.Columns(0, heads * head_dim);  // strided: rows keep their distance
 //
-// Strides count elements; the last dimension has stride 1 everywhere in this project. Thread-safe
-// as values are; the memory behind it belongs to an Arena or a caller's buffer that must outlive
-// it.
+// Strides count elements; the last dimension has stride 1 everywhere in this project. A tensor
+// knows how it is divided over ranks (model/placement.h): replicate, unless Placed says else; views
+// pass it on. Thread-safe as values are; the memory behind it belongs to an Arena or a caller's
+// buffer that must outlive it.
 
 #ifndef CRIA_MODEL_TENSOR_H_
 #define CRIA_MODEL_TENSOR_H_
@@ -15,6 +16,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+
+#include "model/placement.h"
 
 namespace cria::model {
 
@@ -89,6 +92,10 @@ class Tensor {
   // Columns [begin, end) of a two-dimensional tensor; row stride unchanged.
   Tensor Columns(int64_t begin, int64_t end) const;
 
+  Placement placement() const { return placement_; }
+  // The same memory in another role.
+  Tensor Placed(Placement placement) const;
+
   // "bf16[2048, 288]".
   std::string ToString() const;
 
@@ -97,6 +104,7 @@ class Tensor {
 
   void* data_ = nullptr;
   DType dtype_ = DType::kF32;
+  Placement placement_ = Placement::kReplicate;
   int num_dims_ = 0;
   std::array<int64_t, kMaxDims> dims_{};
   std::array<int64_t, kMaxDims> strides_{};

@@ -17,7 +17,7 @@ void GrainSums::AddOutputs(const Tensor& x, const Tensor& w, int64_t num_grains,
                            const Tensor& sum) {
   const int64_t grain = x.dim(1) / num_grains;
   CRIA_CHECK_EQ(grain * num_grains, x.dim(1));
-  const Tensor product = scratch_.Prefix({sum.dim(0), sum.dim(1)});
+  const Tensor product = scratch_.Prefix({sum.dim(0), sum.dim(1)}).Placed(sum.placement());
   for (int64_t begin = 0; begin < x.dim(1); begin += grain) {
     ops_->Matmul({.a = x.Columns(begin, begin + grain),
                   .b = w.Columns(begin, begin + grain),
@@ -30,7 +30,7 @@ void GrainSums::AddOutputs(const Tensor& x, const Tensor& w, int64_t num_grains,
 
 void GrainSums::AddInputGradient(const Tensor& dy, const Tensor& w, const Tensor& sum) {
   if (dy.dim(1) == 0) return;
-  const Tensor product = scratch_.Prefix({sum.dim(0), sum.dim(1)});
+  const Tensor product = scratch_.Prefix({sum.dim(0), sum.dim(1)}).Placed(sum.placement());
   ops_->Matmul({.a = dy, .b = w, .c = product, .chain = true});
   Add(product, sum, kFlowingGradientLog2Scale);
 }
@@ -38,7 +38,7 @@ void GrainSums::AddInputGradient(const Tensor& dy, const Tensor& w, const Tensor
 void GrainSums::AddWeightGradient(const Tensor& dy, const Tensor& x, const Tensor& dw) {
   const int64_t rows = dy.dim(0);
   CRIA_CHECK_EQ(rows % token_grain_, 0);
-  const Tensor product = scratch_.Prefix({dw.dim(0), dw.dim(1)});
+  const Tensor product = scratch_.Prefix({dw.dim(0), dw.dim(1)}).Placed(dw.placement());
   for (int64_t row = 0; row < rows; row += token_grain_) {
     ops_->Matmul({.a = dy.Rows(row, row + token_grain_),
                   .b = x.Rows(row, row + token_grain_),
@@ -52,7 +52,7 @@ void GrainSums::AddWeightGradient(const Tensor& dy, const Tensor& x, const Tenso
 void GrainSums::NormBackward(const RmsNormBackwardArgs& args) {
   const int64_t rows = args.x.dim(0), dim = args.x.dim(1);
   CRIA_CHECK_EQ(rows % token_grain_, 0);
-  const Tensor dweight = scratch_.Prefix({dim});
+  const Tensor dweight = scratch_.Prefix({dim}).Placed(args.dweight.placement());
   for (int64_t row = 0; row < rows; row += token_grain_) {
     const auto grain = [&](const Tensor& x) { return x.Rows(row, row + token_grain_); };
     ops_->Zero(dweight);
@@ -71,8 +71,9 @@ void GrainSums::AttentionBackward(const AttentionBackwardArgs& args) {
   const int64_t keys = all.keys > 0 ? all.keys : all.time;
   const int64_t width = all.head_dim, group = all.heads / all.kv_heads;
   CRIA_CHECK_EQ(all.time % token_grain_, 0);
-  const Tensor dk = scratch_.Prefix({2 * keys, width}).Rows(0, keys);
-  const Tensor dv = scratch_.Prefix({2 * keys, width}).Rows(keys, 2 * keys);
+  const Tensor scratch = scratch_.Prefix({2 * keys, width}).Placed(args.dk.placement());
+  const Tensor dk = scratch.Rows(0, keys);
+  const Tensor dv = scratch.Rows(keys, 2 * keys);
   for (int64_t b = 0; b < all.batch; ++b) {
     for (int64_t head = 0; head < all.heads; ++head) {
       const int64_t kv_head = head / group;

@@ -60,7 +60,7 @@ comm::Communicator* Linears::GroupOf(ScaleUnit unit, int64_t id, Operand operand
 
 StatusOr<Tensor> Linears::Quantize(const QuantizeSpec& spec, int64_t id, Operand operand,
                                    const Tensor& x, Tensor scratch, bool record, float* dequant) {
-  const Tensor out = scratch.Prefix({x.dim(0), x.dim(1)});
+  const Tensor out = scratch.Prefix({x.dim(0), x.dim(1)}).Placed(x.placement());
   const int entry = static_cast<int>(id) * kNumOperands + operand;
   const float fixed_scale = delayed_ ? delayed_->scale(entry) : 0.0f;
   comm::Communicator* group = fixed_scale == 0 ? GroupOf(spec.unit, id, operand) : nullptr;

@@ -44,7 +44,8 @@ MemoryPlan Llama::Plan(const LlamaConfig& config, const LlamaOptions& options, c
 Llama::Llama(const LlamaConfig& config, const LlamaOptions& options, Ops* ops, const Groups* groups)
     : config_(config),
       parameters_(LayoutOf(config, options), BuffersOf(options), groups, ops),
-      stage_(config, options, ops, &parameters_, groups),
+      checked_ops_(ops),
+      stage_(config, options, options.layout.tp > 1 ? &checked_ops_ : ops, &parameters_, groups),
       pipeline_(&stage_, groups) {}
 
 Status Llama::Train(std::span<const TokenBatch> micro_batches, float grad_scale, LossSum* loss) {

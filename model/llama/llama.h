@@ -35,6 +35,7 @@
 #include "model/parallel/groups.h"
 #include "model/parallel/parameter_buffers.h"
 #include "model/parallel/pipeline.h"
+#include "model/parallel/placement_ops.h"
 
 namespace cria::model {
 
@@ -101,6 +102,7 @@ class Llama {
  private:
   const LlamaConfig config_;
   ParameterBuffers parameters_;
+  PlacementOps checked_ops_;  // what the stage of a model that is divided by tp runs on
   Stage stage_;
   Pipeline pipeline_;
 };

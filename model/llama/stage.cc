@@ -8,6 +8,7 @@
 #include "model/llama/rope_table.h"
 #include "model/parallel/context_parallel.h"
 #include "model/parallel/parameter_buffers.h"
+#include "model/placement.h"
 
 namespace cria::model {
 namespace {
@@ -18,8 +19,27 @@ enum LinearOfLayer { kQkv, kOut, kGateUp, kDown, kLinearsPerLayer };
 int64_t LinearId(int64_t layer, LinearOfLayer which) { return layer * kLinearsPerLayer + which; }
 
 // A block's elements from an offset on as a matrix.
-Tensor MatrixAt(const Tensor& block, int64_t offset, int64_t rows, int64_t columns) {
-  return block.Rows(offset, offset + rows * columns).View({rows, columns});
+Tensor MatrixAt(const Tensor& block, int64_t offset, int64_t rows, int64_t columns,
+                Placement placement) {
+  return block.Rows(offset, offset + rows * columns).View({rows, columns}).Placed(placement);
+}
+
+// One of a layer's matrices, or its gradient, in the layer's block.
+Tensor MatrixOf(LinearOfLayer which, const LlamaConfig& local, const LayerOffsets& at,
+                const Tensor& block) {
+  const int64_t qkv_dim = local.QDim() + 2 * local.KvDim();
+  switch (which) {
+    case kQkv:
+      return MatrixAt(block, at.qkv, qkv_dim, local.dim, Placement::kShard0);
+    case kOut:
+      return MatrixAt(block, at.out, local.dim, local.QDim(), Placement::kShard1);
+    case kGateUp:
+      return MatrixAt(block, at.gate_up, 2 * local.ffn, local.dim, Placement::kShard0);
+    case kDown:
+    case kLinearsPerLayer:
+      break;
+  }
+  return MatrixAt(block, at.down, local.dim, local.ffn, Placement::kShard1);
 }
 
 int64_t ArenaBytes(const LlamaConfig& config, const StageOptions& options,
@@ -119,7 +139,8 @@ Tensor Stage::NormWeight(int64_t offset) const {
 
 StatusOr<Tensor> Stage::NormGradient(int64_t offset) {
   CRIA_ASSIGN_OR_RETURN(const Tensor norms, store_->Gradients(parameters_.norms_block()));
-  return norms.Rows(offset, offset + config_.dim);
+  // Of this rank's rows.
+  return norms.Rows(offset, offset + config_.dim).Placed(Placement::kPartial);
 }
 
 // ---- forward ----
@@ -128,10 +149,11 @@ Status Stage::Embed(const StageStep& step, const Tensor& x) {
   CRIA_ASSIGN_OR_RETURN(const Tensor table, store_->EmbeddingTable());
   const Range vocab = parameters_.slice().vocab;
   const Tensor all = b_.embedded.defined() ? b_.embedded.Rows(0, rows(step.batch)) : x;
-  ops_->EmbeddingForward({.tokens = step.batch.tokens,
-                          .table = table.View({vocab.size(), config_.dim}),
-                          .out = all,
-                          .first_token = vocab.begin});
+  ops_->EmbeddingForward(
+      {.tokens = step.batch.tokens,
+       .table = table.View({vocab.size(), config_.dim}).Placed(Placement::kShard0),
+       .out = all,
+       .first_token = vocab.begin});
   return split_.SumAndScatter(all, x);
 }
 
@@ -179,10 +201,9 @@ Status Stage::ForwardLayers(const StageStep& step) {
     no_layers ? ops_->Copy(input, out) : ops_->Add({.a = residual, .b = delta, .out = out});
     return OkStatus();
   }
-  const Tensor normed = b_.final_normed.Rows(0, rows(batch));
   RmsNormForwardArgs norm = {.x = residual,
                              .weight = NormWeight(parameters_.final_norm()),
-                             .y = split_.Own(normed),
+                             .y = split_.Own(b_.final_normed.Rows(0, rows(batch))),
                              .rstd = b_.final_rstd.Rows(0, own_rows(batch)),
                              .eps = eps};
   const Tensor final_x = b_.final_x.Rows(0, own_rows(batch));
@@ -193,7 +214,7 @@ Status Stage::ForwardLayers(const StageStep& step) {
     norm.sum = final_x;
   }
   ops_->RmsNormForward(norm);
-  return split_.Gather(normed);
+  return OkStatus();
 }
 
 Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s,
@@ -201,14 +222,13 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
   const int64_t q_dim = local_.QDim(), kv_dim = local_.KvDim();
   const Tensor delta = b_.delta.Rows(0, own_rows(batch));
   const Tensor partial = b_.delta_partial.Rows(0, rows(batch));
-  CRIA_RETURN_IF_ERROR(split_.Gather(s.normed_attention));
-  CRIA_RETURN_IF_ERROR(
-      linears_.Forward({.id = LinearId(layer, kQkv),
-                        .x = s.normed_attention,
-                        .w = MatrixAt(w.block, w.at.qkv, q_dim + 2 * kv_dim, config_.dim),
-                        .y = s.qkv,
-                        .w_factor = w.factor(kQkv),
-                        .record = record}));
+  CRIA_ASSIGN_OR_RETURN(const Tensor normed_attention, split_.Gather(s.normed_attention));
+  CRIA_RETURN_IF_ERROR(linears_.Forward({.id = LinearId(layer, kQkv),
+                                         .x = normed_attention,
+                                         .w = MatrixOf(kQkv, local_, w.at, w.block),
+                                         .y = s.qkv,
+                                         .w_factor = w.factor(kQkv),
+                                         .record = record}));
   ops_->Rope({.x = s.qkv.Columns(0, q_dim + kv_dim),
               .positions = batch.positions,
               .cosines = b_.cosines,
@@ -217,7 +237,7 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
   CRIA_RETURN_IF_ERROR(Attention(s, batch));
   CRIA_RETURN_IF_ERROR(RowProduct({.id = LinearId(layer, kOut),
                                    .x = s.attention,
-                                   .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
+                                   .w = MatrixOf(kOut, local_, w.at, w.block),
                                    .y = partial,
                                    .w_factor = w.factor(kOut),
                                    .record = record},
@@ -229,18 +249,17 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
                         .y = split_.Own(s.normed_ffn),
                         .rstd = s.rstd_ffn,
                         .eps = static_cast<float>(config_.norm_eps)});
-  CRIA_RETURN_IF_ERROR(split_.Gather(s.normed_ffn));
-  CRIA_RETURN_IF_ERROR(
-      linears_.Forward({.id = LinearId(layer, kGateUp),
-                        .x = s.normed_ffn,
-                        .w = MatrixAt(w.block, w.at.gate_up, 2 * local_.ffn, config_.dim),
-                        .y = s.gate_up,
-                        .w_factor = w.factor(kGateUp),
-                        .record = record}));
+  CRIA_ASSIGN_OR_RETURN(const Tensor normed_ffn, split_.Gather(s.normed_ffn));
+  CRIA_RETURN_IF_ERROR(linears_.Forward({.id = LinearId(layer, kGateUp),
+                                         .x = normed_ffn,
+                                         .w = MatrixOf(kGateUp, local_, w.at, w.block),
+                                         .y = s.gate_up,
+                                         .w_factor = w.factor(kGateUp),
+                                         .record = record}));
   ops_->SwigluForward({.gate_up = s.gate_up, .act = s.act});
   return RowProduct({.id = LinearId(layer, kDown),
                      .x = s.act,
-                     .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
+                     .w = MatrixOf(kDown, local_, w.at, w.block),
                      .y = partial,
                      .w_factor = w.factor(kDown),
                      .record = record},
@@ -256,8 +275,8 @@ Status Stage::RowProduct(const LinearForwardArgs& args, const Tensor& own) {
   ops_->Zero(sums);
   grains_.AddOutputs(args.x, args.w, local_.heads, sums);
   NoteFinite("what a layer adds to the residual");
-  CRIA_RETURN_IF_ERROR(split_.SumAndScatter(sums, split_.Own(sums)));
-  ops_->FixedToFloat({.from = split_.Own(sums), .to = own, .log2_scale = kActivationLog2Scale});
+  CRIA_ASSIGN_OR_RETURN(const Tensor own_sums, split_.SumInPlace(sums));
+  ops_->FixedToFloat({.from = own_sums, .to = own, .log2_scale = kActivationLog2Scale});
   return OkStatus();
 }
 
@@ -355,7 +374,12 @@ Status Stage::SumKeyGradients(const TokenBatch& batch, const Tensor& sequences, 
     const Tensor ranks = b_.all_dkv.Rows(0, batch.batch * batch.time);
     summed = b_.own_dkv.Rows(0, rows(batch));
     ToRankOrder(ops_, cp, batch.batch, batch.time, sequences, ranks);
-    CRIA_RETURN_IF_ERROR(RowSplit(groups_->cp.get()).SumAndScatter(ranks, summed));
+    CRIA_RETURN_IF_ERROR(groups_->cp
+                             ->ReduceScatter({.input = ranks.data(),
+                                              .output = summed.data(),
+                                              .count = summed.num_elements(),
+                                              .dtype = WireType(summed.dtype())})
+                             .Wait());
   }
   if (!options_.invariant()) {
     ops_->Copy(summed, own);
@@ -385,8 +409,7 @@ StatusOr<Tensor> Stage::GatheredGradient(const Tensor& dx, const TokenBatch& bat
   if (!b_.dy.defined()) return dx;  // fp32 on one rank
   const Tensor dy = b_.dy.Rows(0, rows(batch));
   if (dy.dtype() == DType::kF32) ops_->Copy(dx, split_.Own(dy));
-  CRIA_RETURN_IF_ERROR(split_.Gather(dy));
-  return dy;
+  return split_.Gather(dy);
 }
 
 Status Stage::Backward(const StageStep& step) {
@@ -406,19 +429,19 @@ Status Stage::Backward(const StageStep& step) {
 Status Stage::EmbedBackward(const StageStep& step) {
   Tensor dout = Boundary(step.slot, step.batch);
   if (b_.embedded.defined()) {
-    const Tensor all = b_.embedded.Rows(0, rows(step.batch));
+    const Tensor all = b_.embedded.Rows(0, rows(step.batch)).Placed(Placement::kShard0);
     ops_->Copy(dout, split_.Own(all));
-    CRIA_RETURN_IF_ERROR(split_.Gather(all));
-    dout = all;
+    CRIA_ASSIGN_OR_RETURN(dout, split_.Gather(all));
   }
   const int block = parameters_.embedding_block();
   const Range vocab = parameters_.slice().vocab;
   CRIA_ASSIGN_OR_RETURN(const Tensor gradient, store_->Gradients(block));
-  const bool fits = ops_->EmbeddingBackward({.tokens = step.batch.tokens,
-                                             .dout = dout,
-                                             .dtable = gradient.View({vocab.size(), config_.dim}),
-                                             .first_token = vocab.begin,
-                                             .log2_scale = kGradientLog2Scale});
+  const bool fits = ops_->EmbeddingBackward(
+      {.tokens = step.batch.tokens,
+       .dout = dout,
+       .dtable = gradient.View({vocab.size(), config_.dim}).Placed(Placement::kShard0),
+       .first_token = vocab.begin,
+       .log2_scale = kGradientLog2Scale});
   if (!fits) linears_.NoteNonFinite("gradient of the embedding");
   return store_->GradientsAdded(block, step.last);
 }
@@ -455,10 +478,10 @@ RmsNormForwardArgs Stage::FfnNorm(const LayerWeights& w, const LayerState& s) co
           .eps = static_cast<float>(config_.norm_eps)};
 }
 
-Status Stage::NormAgain(const RmsNormForwardArgs& norm, const Tensor& normed) {
+StatusOr<Tensor> Stage::NormAgain(const RmsNormForwardArgs& norm, const Tensor& normed) {
   const bool kept = options_.recompute == Recompute::kFull ||
                     (options_.recompute == Recompute::kNone && split_.size() == 1);
-  if (kept) return OkStatus();
+  if (kept) return normed.Placed(Placement::kReplicate);
   ops_->RmsNormForward(norm);
   return split_.Gather(normed);
 }
@@ -468,9 +491,8 @@ Status Stage::NormBackward(const RmsNormForwardArgs& norm, int64_t offset, const
   if (options_.invariant()) {
     const Tensor sums = b_.sums.Rows(0, rows(step.batch));
     NoteFinite("gradients of activations");
-    CRIA_RETURN_IF_ERROR(split_.SumAndScatter(sums, split_.Own(sums)));
-    ops_->FixedToFloat(
-        {.from = split_.Own(sums), .to = dnormed, .log2_scale = kFlowingGradientLog2Scale});
+    CRIA_ASSIGN_OR_RETURN(const Tensor own_sums, split_.SumInPlace(sums));
+    ops_->FixedToFloat({.from = own_sums, .to = dnormed, .log2_scale = kFlowingGradientLog2Scale});
   } else {
     CRIA_RETURN_IF_ERROR(
         split_.SumAndScatter(b_.dnormed_partial.Rows(0, rows(step.batch)), dnormed));
@@ -552,13 +574,13 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
   CRIA_ASSIGN_OR_RETURN(const Tensor dy,
                         GatheredGradient(Boundary(step.slot, step.batch), step.batch));
   const RmsNormForwardArgs norm = FfnNorm(w, s);
-  CRIA_RETURN_IF_ERROR(NormAgain(norm, s.normed_ffn));
+  CRIA_ASSIGN_OR_RETURN(const Tensor normed, NormAgain(norm, s.normed_ffn));
   const LinearBackwardArgs down = {.id = LinearId(layer, kDown),
                                    .dy = dy,
                                    .x = s.act,
-                                   .w = MatrixAt(w.block, w.at.down, config_.dim, local_.ffn),
+                                   .w = MatrixOf(kDown, local_, w.at, w.block),
                                    .dx = b_.dact.Rows(0, all),
-                                   .dw = MatrixAt(gradients, w.at.down, config_.dim, local_.ffn),
+                                   .dw = MatrixOf(kDown, local_, w.at, gradients),
                                    .w_factor = w.factor(kDown)};
   CRIA_RETURN_IF_ERROR(InputGradient(down));
   const bool act_again = options_.recompute == Recompute::kSelective;
@@ -567,14 +589,13 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
                         .dgate_up = s.gate_up,
                         .act = act_again ? s.act : Tensor()});
   CRIA_RETURN_IF_ERROR(WeightGradient(down));
-  const LinearBackwardArgs gate_up = {
-      .id = LinearId(layer, kGateUp),
-      .dy = s.gate_up,
-      .x = s.normed_ffn,
-      .w = MatrixAt(w.block, w.at.gate_up, 2 * local_.ffn, config_.dim),
-      .dx = b_.dnormed_partial.Rows(0, all),
-      .dw = MatrixAt(gradients, w.at.gate_up, 2 * local_.ffn, config_.dim),
-      .w_factor = w.factor(kGateUp)};
+  const LinearBackwardArgs gate_up = {.id = LinearId(layer, kGateUp),
+                                      .dy = s.gate_up,
+                                      .x = normed,
+                                      .w = MatrixOf(kGateUp, local_, w.at, w.block),
+                                      .dx = b_.dnormed_partial.Rows(0, all),
+                                      .dw = MatrixOf(kGateUp, local_, w.at, gradients),
+                                      .w_factor = w.factor(kGateUp)};
   CRIA_RETURN_IF_ERROR(PartialInputGradient(gate_up, GateUpGrains()));
   CRIA_RETURN_IF_ERROR(WeightGradient(gate_up));
   return NormBackward(norm, w.at.ffn_norm, step);
@@ -583,17 +604,17 @@ Status Stage::BackwardMlp(int64_t layer, const LayerWeights& w, const LayerState
 Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const LayerState& s,
                                 const Tensor& gradients, const StageStep& step) {
   const int64_t all = rows(step.batch);
-  const int64_t q_dim = local_.QDim(), kv_dim = local_.KvDim(), qkv_dim = q_dim + 2 * kv_dim;
+  const int64_t q_dim = local_.QDim(), kv_dim = local_.KvDim();
   CRIA_ASSIGN_OR_RETURN(const Tensor dy,
                         GatheredGradient(Boundary(step.slot, step.batch), step.batch));
   const RmsNormForwardArgs norm = AttentionNorm(w, s);
-  CRIA_RETURN_IF_ERROR(NormAgain(norm, s.normed_attention));
+  CRIA_ASSIGN_OR_RETURN(const Tensor normed, NormAgain(norm, s.normed_attention));
   const LinearBackwardArgs out = {.id = LinearId(layer, kOut),
                                   .dy = dy,
                                   .x = s.attention,
-                                  .w = MatrixAt(w.block, w.at.out, config_.dim, q_dim),
+                                  .w = MatrixOf(kOut, local_, w.at, w.block),
                                   .dx = b_.dattention.Rows(0, all),
-                                  .dw = MatrixAt(gradients, w.at.out, config_.dim, q_dim),
+                                  .dw = MatrixOf(kOut, local_, w.at, gradients),
                                   .w_factor = w.factor(kOut)};
   CRIA_RETURN_IF_ERROR(InputGradient(out));
   CRIA_RETURN_IF_ERROR(WeightGradient(out));
@@ -607,10 +628,10 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
               .inverse = true});
   const LinearBackwardArgs qkv = {.id = LinearId(layer, kQkv),
                                   .dy = dqkv,
-                                  .x = s.normed_attention,
-                                  .w = MatrixAt(w.block, w.at.qkv, qkv_dim, config_.dim),
+                                  .x = normed,
+                                  .w = MatrixOf(kQkv, local_, w.at, w.block),
                                   .dx = b_.dnormed_partial.Rows(0, all),
-                                  .dw = MatrixAt(gradients, w.at.qkv, qkv_dim, config_.dim),
+                                  .dw = MatrixOf(kQkv, local_, w.at, gradients),
                                   .w_factor = w.factor(kQkv)};
   CRIA_RETURN_IF_ERROR(PartialInputGradient(qkv, QkvGrains()));
   CRIA_RETURN_IF_ERROR(QkvWeightGradient(qkv));

@@ -166,8 +166,8 @@ class Stage {
                            const Tensor& gradients, const StageStep& step);
   RmsNormForwardArgs AttentionNorm(const LayerWeights& w, const LayerState& s) const;
   RmsNormForwardArgs FfnNorm(const LayerWeights& w, const LayerState& s) const;
-  // Computes and gathers a norm's output where it was not kept.
-  Status NormAgain(const RmsNormForwardArgs& norm, const Tensor& normed);
+  // A norm's output for all rows, computed and gathered where it was not kept.
+  StatusOr<Tensor> NormAgain(const RmsNormForwardArgs& norm, const Tensor& normed);
   // From dnormed_partial to the residual's gradient. `offset`: of the norm's weight.
   Status NormBackward(const RmsNormForwardArgs& norm, int64_t offset, const StageStep& step);
   Status EmbedBackward(const StageStep& step);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/str.h"
+#include "model/placement.h"
 
 namespace cria::model {
 namespace {
@@ -42,6 +43,12 @@ struct Sizes {
   int64_t tokens, rows, own_rows, qkv_dim, vocab;
 };
 
+// Roles over the ranks of tensor parallelism. Rows of the residual stream are divided; so are,
+// until they are gathered, those of what comes from it.
+constexpr Placement kOwnRows = Placement::kShard0;
+constexpr Placement kOwnColumns = Placement::kShard1;  // heads, channels, words
+constexpr Placement kPartial = Placement::kPartial;
+
 // Which of a layer's tensors have a copy for each layer and slot; the others share one.
 struct Kept {
   bool x, most, normed, act;
@@ -57,21 +64,25 @@ class LayerAllocator {
     const bool first = !made_;
     made_ = true;
     LayerState s = shared_;
-    if (kept_.x || first) s.x = arena_->Alloc(DType::kF32, {z.own_rows, z.local.dim});
+    if (kept_.x || first) {
+      s.x = arena_->Alloc(DType::kF32, {z.own_rows, z.local.dim}).Placed(kOwnRows);
+    }
     if (kept_.most || first) {
-      s.mid = arena_->Alloc(DType::kF32, {z.own_rows, z.local.dim});
-      s.rstd_attention = arena_->Alloc(DType::kF32, {z.own_rows});
-      s.rstd_ffn = arena_->Alloc(DType::kF32, {z.own_rows});
-      s.qkv = arena_->Alloc(z.type, {z.rows, z.qkv_dim});
-      s.attention = arena_->Alloc(z.type, {z.rows, z.local.QDim()});
+      s.mid = arena_->Alloc(DType::kF32, {z.own_rows, z.local.dim}).Placed(kOwnRows);
+      s.rstd_attention = arena_->Alloc(DType::kF32, {z.own_rows}).Placed(kOwnRows);
+      s.rstd_ffn = arena_->Alloc(DType::kF32, {z.own_rows}).Placed(kOwnRows);
+      s.qkv = arena_->Alloc(z.type, {z.rows, z.qkv_dim}).Placed(kOwnColumns);
+      s.attention = arena_->Alloc(z.type, {z.rows, z.local.QDim()}).Placed(kOwnColumns);
       s.lse = arena_->Alloc(DType::kF32, {z.rows * z.local.heads});
-      s.gate_up = arena_->Alloc(z.type, {z.rows, 2 * z.local.ffn});
+      s.gate_up = arena_->Alloc(z.type, {z.rows, 2 * z.local.ffn}).Placed(kOwnColumns);
     }
     if (kept_.normed || first) {
-      s.normed_attention = arena_->Alloc(z.type, {z.rows, z.local.dim});
-      s.normed_ffn = arena_->Alloc(z.type, {z.rows, z.local.dim});
+      s.normed_attention = arena_->Alloc(z.type, {z.rows, z.local.dim}).Placed(kOwnRows);
+      s.normed_ffn = arena_->Alloc(z.type, {z.rows, z.local.dim}).Placed(kOwnRows);
     }
-    if (kept_.act || first) s.act = arena_->Alloc(z.type, {z.rows, z.local.ffn});
+    if (kept_.act || first) {
+      s.act = arena_->Alloc(z.type, {z.rows, z.local.ffn}).Placed(kOwnColumns);
+    }
     if (first) shared_ = s;
     return s;
   }
@@ -85,27 +96,27 @@ class LayerAllocator {
 };
 
 void AllocateHead(const Sizes& z, const StageOptions& options, Arena* arena, StageBuffers* b) {
-  b->final_x = arena->Alloc(DType::kF32, {z.own_rows, z.local.dim});
-  b->final_rstd = arena->Alloc(DType::kF32, {z.own_rows});
-  b->final_normed = arena->Alloc(z.type, {z.rows, z.local.dim});
+  b->final_x = arena->Alloc(DType::kF32, {z.own_rows, z.local.dim}).Placed(kOwnRows);
+  b->final_rstd = arena->Alloc(DType::kF32, {z.own_rows}).Placed(kOwnRows);
+  b->final_normed = arena->Alloc(z.type, {z.rows, z.local.dim}).Placed(kOwnRows);
   const int64_t tile_rows = HeadTileRows(z.vocab, z.rows, options.token_grain);
-  b->logits = arena->Alloc(DType::kF32, {tile_rows, z.vocab});
+  b->logits = arena->Alloc(DType::kF32, {tile_rows, z.vocab}).Placed(kOwnColumns);
   b->losses = arena->Alloc(DType::kF32, {z.rows});
   if (options.training && z.type != DType::kF32) {
-    b->low_logits = arena->Alloc(z.type, {tile_rows, z.vocab});
+    b->low_logits = arena->Alloc(z.type, {tile_rows, z.vocab}).Placed(kOwnColumns);
   }
   const int64_t parts = options.invariant() ? z.local.heads : 1;
   if (options.layout.tp == 1 && !options.invariant()) return;
-  b->stats = arena->Alloc(DType::kF32, {parts, 3, tile_rows});
+  b->stats = arena->Alloc(DType::kF32, {parts, 3, tile_rows}).Placed(kPartial);
   b->all_stats = arena->Alloc(DType::kF32, {options.layout.tp * parts, 3, tile_rows});
   b->lse = arena->Alloc(DType::kF32, {tile_rows});
 }
 
 void AllocateContext(const Sizes& z, Arena* arena, StageBuffers* b) {
   const int64_t kv = 2 * z.local.KvDim();
-  b->kv = arena->Alloc(z.type, {z.rows, kv});
-  b->all_kv = arena->Alloc(z.type, {z.tokens, kv});
-  b->sequence_kv = arena->Alloc(z.type, {z.tokens, kv});
+  b->kv = arena->Alloc(z.type, {z.rows, kv}).Placed(kOwnColumns);
+  b->all_kv = arena->Alloc(z.type, {z.tokens, kv}).Placed(kOwnColumns);
+  b->sequence_kv = arena->Alloc(z.type, {z.tokens, kv}).Placed(kOwnColumns);
 }
 
 // Gradients of keys and values where they are summed outside of the attention's operation.
@@ -113,23 +124,23 @@ void AllocateKeyGradients(const Sizes& z, const StageOptions& options, Arena* ar
                           StageBuffers* b) {
   const int64_t kv = 2 * z.local.KvDim();
   const DType type = options.invariant() ? DType::kI64 : DType::kF32;
-  b->dkv = arena->Alloc(type, {z.tokens, kv});
+  b->dkv = arena->Alloc(type, {z.tokens, kv}).Placed(kOwnColumns);
   if (options.layout.cp == 1) return;
-  b->all_dkv = arena->Alloc(type, {z.tokens, kv});
-  b->own_dkv = arena->Alloc(type, {z.rows, kv});
+  b->all_dkv = arena->Alloc(type, {z.tokens, kv}).Placed(kOwnColumns);
+  b->own_dkv = arena->Alloc(type, {z.rows, kv}).Placed(kOwnColumns);
 }
 
 void AllocateGrains(const Sizes& z, const StageOptions& options, Arena* arena, StageBuffers* b) {
-  b->sums = arena->Alloc(DType::kI64, {z.rows, z.local.dim});
+  b->sums = arena->Alloc(DType::kI64, {z.rows, z.local.dim}).Placed(kPartial);
   const int64_t outputs = std::max({z.qkv_dim, 2 * z.local.ffn, z.vocab, z.rows});
   b->product = arena->Alloc(
       DType::kF32, {std::max(outputs * z.local.dim, 2 * options.max_time * z.local.HeadDim())});
 }
 
 void AllocateBackward(const Sizes& z, Arena* arena, StageBuffers* b) {
-  b->dattention = arena->Alloc(z.type, {z.rows, z.local.QDim()});
-  b->dqkv = arena->Alloc(z.type, {z.rows, z.qkv_dim});
-  b->dact = arena->Alloc(z.type, {z.rows, z.local.ffn});
+  b->dattention = arena->Alloc(z.type, {z.rows, z.local.QDim()}).Placed(kOwnColumns);
+  b->dqkv = arena->Alloc(z.type, {z.rows, z.qkv_dim}).Placed(kOwnColumns);
+  b->dact = arena->Alloc(z.type, {z.rows, z.local.ffn}).Placed(kOwnColumns);
 }
 
 }  // namespace
@@ -159,21 +170,28 @@ StageBuffers StageBuffers::Allocate(const LlamaConfig& config, const StageOption
     for (int64_t i = 0; i < layers_of_slot; ++i) b.layers.back().push_back(layers.Next());
     // Evaluation on one rank has no neighbour and no gradient.
     const bool used = options.training || options.layout.pp > 1;
-    b.boundaries.push_back(used ? arena->Alloc(DType::kF32, {z.own_rows, z.local.dim}) : Tensor());
+    b.boundaries.push_back(
+        used ? arena->Alloc(DType::kF32, {z.own_rows, z.local.dim}).Placed(kOwnRows) : Tensor());
   }
   b.cosines = arena->Alloc(DType::kF32, {options.max_time, z.local.HeadDim() / 2});
   b.sines = arena->Alloc(DType::kF32, {options.max_time, z.local.HeadDim() / 2});
-  b.delta = arena->Alloc(z.type, {z.own_rows, z.local.dim});
-  if (options.training) b.dnormed = arena->Alloc(z.type, {z.own_rows, z.local.dim});
+  b.delta = arena->Alloc(z.type, {z.own_rows, z.local.dim}).Placed(kOwnRows);
+  if (options.training) {
+    b.dnormed = arena->Alloc(z.type, {z.own_rows, z.local.dim}).Placed(kOwnRows);
+  }
   if (split) {
-    b.delta_partial = arena->Alloc(z.type, {z.rows, z.local.dim});
+    b.delta_partial = arena->Alloc(z.type, {z.rows, z.local.dim}).Placed(kPartial);
     b.dnormed_partial = b.delta_partial;  // never both at once
   } else {
     b.delta_partial = b.delta;
     b.dnormed_partial = b.dnormed;
   }
-  if (options.training && (split || low)) b.dy = arena->Alloc(z.type, {z.rows, z.local.dim});
-  if (split && slice.embedding) b.embedded = arena->Alloc(DType::kF32, {z.rows, z.local.dim});
+  if (options.training && (split || low)) {
+    b.dy = arena->Alloc(z.type, {z.rows, z.local.dim}).Placed(kOwnRows);
+  }
+  if (split && slice.embedding) {
+    b.embedded = arena->Alloc(DType::kF32, {z.rows, z.local.dim}).Placed(kPartial);
+  }
   if (slice.head) AllocateHead(z, options, arena, &b);
   if (options.layout.cp > 1) AllocateContext(z, arena, &b);
   if (options.training) AllocateBackward(z, arena, &b);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "debug/trace.h"
 #include "model/llama/stage.h"
+#include "model/placement.h"
 
 namespace cria::model {
 
@@ -134,15 +135,16 @@ Status Stage::HeadLoss(const StageStep& step, LossSum* loss) {
   const int64_t vocab = parameters_.slice().vocab.size();
   const int block = parameters_.head_block();
   CRIA_ASSIGN_OR_RETURN(const Tensor weights, store_->Weights(block));
-  const Tensor head = weights.View({vocab, config_.dim});
+  const Tensor head = weights.View({vocab, config_.dim}).Placed(Placement::kShard0);
   Tensor gradient;
   if (step.backward) {
     CRIA_ASSIGN_OR_RETURN(const Tensor flat, store_->Gradients(block));
-    gradient = flat.View({vocab, config_.dim});
+    gradient = flat.View({vocab, config_.dim}).Placed(Placement::kShard0);
   }
+  CRIA_ASSIGN_OR_RETURN(const Tensor normed, split_.Gather(b_.final_normed.Rows(0, num_rows)));
   for (int64_t begin = 0; begin < num_rows; begin += tile_rows) {
     const int64_t end = std::min(num_rows, begin + tile_rows);
-    const Tensor hidden = b_.final_normed.Rows(begin, end);
+    const Tensor hidden = normed.Rows(begin, end);
     const Tensor logits = b_.logits.Rows(0, end - begin);
     ops_->Matmul({.a = hidden,
                   .b = head,

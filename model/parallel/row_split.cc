@@ -1,6 +1,7 @@
 #include "model/parallel/row_split.h"
 
 #include "base/check.h"
+#include "model/placement.h"
 
 namespace cria::model {
 
@@ -20,20 +21,28 @@ comm::DataType WireType(DType dtype) {
 
 Tensor RowSplit::Own(const Tensor& x) const {
   if (group_ == nullptr) return x;
-  CRIA_CHECK_EQ(x.dim(0) % group_->size(), 0);
-  const int64_t rows = x.dim(0) / group_->size();
-  return x.Rows(group_->rank() * rows, (group_->rank() + 1) * rows);
+  CheckPlacement("own rows", "x", x.placement(), {Placement::kReplicate, Placement::kShard0});
+  return OwnRows(x);
 }
 
-Status RowSplit::Gather(const Tensor& x) const {
-  if (group_ == nullptr) return OkStatus();
+Tensor RowSplit::OwnRows(const Tensor& x) const {
+  CRIA_CHECK_EQ(x.dim(0) % group_->size(), 0);
+  const int64_t rows = x.dim(0) / group_->size();
+  return x.Rows(group_->rank() * rows, (group_->rank() + 1) * rows).Placed(Placement::kShard0);
+}
+
+StatusOr<Tensor> RowSplit::Gather(const Tensor& x) const {
+  const Tensor all = x.Placed(Placement::kReplicate);
+  if (group_ == nullptr) return all;
+  CheckPlacement("gather", "x", x.placement(), {Placement::kShard0});
   CRIA_CHECK(x.contiguous(), x.ToString());
-  return group_
-      ->AllGather({.input = Own(x).data(),
-                   .output = x.data(),
-                   .count = x.num_elements() / group_->size(),
-                   .dtype = WireType(x.dtype())})
-      .Wait();
+  CRIA_RETURN_IF_ERROR(group_
+                           ->AllGather({.input = Own(x).data(),
+                                        .output = x.data(),
+                                        .count = x.num_elements() / group_->size(),
+                                        .dtype = WireType(x.dtype())})
+                           .Wait());
+  return all;
 }
 
 Status RowSplit::SumAndScatter(const Tensor& partial, const Tensor& own) const {
@@ -41,6 +50,8 @@ Status RowSplit::SumAndScatter(const Tensor& partial, const Tensor& own) const {
     CRIA_CHECK(partial.data() == own.data(), partial.ToString());
     return OkStatus();
   }
+  CheckPlacement("sum and scatter", "partial", partial.placement(), {Placement::kPartial});
+  CheckPlacement("sum and scatter", "own", own.placement(), {Placement::kShard0});
   CRIA_CHECK(partial.contiguous() && own.contiguous(), partial.ToString());
   CRIA_CHECK_EQ(partial.num_elements(), own.num_elements() * group_->size());
   return group_
@@ -49,6 +60,12 @@ Status RowSplit::SumAndScatter(const Tensor& partial, const Tensor& own) const {
                        .count = own.num_elements(),
                        .dtype = WireType(partial.dtype())})
       .Wait();
+}
+
+StatusOr<Tensor> RowSplit::SumInPlace(const Tensor& partial) const {
+  const Tensor own = group_ == nullptr ? partial : OwnRows(partial);
+  CRIA_RETURN_IF_ERROR(SumAndScatter(partial, own));
+  return own;
 }
 
 }  // namespace cria::model

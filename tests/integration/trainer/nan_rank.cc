@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "model/cpu/cpu_ops.h"
-#include "tests/support/forwarding_ops.h"
+#include "model/forwarding_ops.h"
 #include "trainer/config/train_config.h"
 #include "trainer/data/token_dataset.h"
 #include "trainer/loop/job_ranks.h"
@@ -20,7 +20,7 @@
 namespace cria {
 namespace {
 
-class BrokenOps : public ForwardingOps {
+class BrokenOps : public model::ForwardingOps {
  public:
   BrokenOps(model::Ops* ops, bool broken, int64_t first)
       : ForwardingOps(ops), broken_(broken), left_(first) {}

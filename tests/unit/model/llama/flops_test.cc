@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "model/cpu/cpu_ops.h"
+#include "model/forwarding_ops.h"
 #include "model/llama/llama.h"
-#include "tests/support/forwarding_ops.h"
 #include "tests/unit/model/llama/tiny_model.h"
 
 namespace cria::model {

@@ -6,7 +6,7 @@
 
 #include "base/parallel.h"
 #include "model/cpu/cpu_ops.h"
-#include "tests/support/forwarding_ops.h"
+#include "model/forwarding_ops.h"
 
 namespace cria::trainer {
 namespace {
@@ -30,7 +30,7 @@ TEST(VerifyStepTest, EveryPrecisionPassesOnATinyModel) {
 }
 
 // An embedding whose values depend on the number of threads.
-class UnevenOps final : public ForwardingOps {
+class UnevenOps final : public model::ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
   void EmbeddingForward(const model::EmbeddingForwardArgs& args) override {

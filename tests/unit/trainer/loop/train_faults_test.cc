@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/cpu/cpu_ops.h"
+#include "model/forwarding_ops.h"
 #include "model/precision.h"
-#include "tests/support/forwarding_ops.h"
 #include "tests/support/process.h"
 #include "tests/support/tiny_run.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -32,7 +32,7 @@ enum class Place {
 
 // Writes `value` into one element of one result, in the steps of `steps` (from 1; one micro-batch a
 // step). Also keeps what weights and moments were when each update began.
-class FaultOps : public ForwardingOps {
+class FaultOps : public model::ForwardingOps {
  public:
   FaultOps(model::Ops* ops, Place place, float value, std::vector<int> steps)
       : ForwardingOps(ops), place_(place), value_(value), steps_(std::move(steps)) {}
@@ -164,7 +164,7 @@ TEST_F(TrainFaultsTest, ABadStepIsSkippedNamedAndLeavesNoTrace) {
 
 TEST_F(TrainFaultsTest, TheFirstBadGradientIsNamedByItsParameter) {
   // Spoils the n-th product that adds to a gradient: the backward pass goes from the head down.
-  class NthGradientOps : public ForwardingOps {
+  class NthGradientOps : public model::ForwardingOps {
    public:
     NthGradientOps(model::Ops* ops, int n) : ForwardingOps(ops), n_(n) {}
     void Matmul(const model::MatmulArgs& args) override {
@@ -227,7 +227,7 @@ TEST_F(TrainFaultsTest, Fp8ScalesForgetABadStep) {
 
 TEST_F(TrainFaultsTest, ABadWeightIsNamedBeforeWhatFollowsFromIt) {
   // An update that goes wrong: weights are bad from step 3 on.
-  class BadUpdateOps : public ForwardingOps {
+  class BadUpdateOps : public model::ForwardingOps {
    public:
     using ForwardingOps::ForwardingOps;
     void AdamW(const model::AdamWArgs& args) override {

@@ -12,8 +12,8 @@
 #include "base/json.h"
 #include "base/parallel.h"
 #include "model/cpu/cpu_ops.h"
+#include "model/forwarding_ops.h"
 #include "model/precision.h"
-#include "tests/support/forwarding_ops.h"
 #include "tests/support/process.h"
 #include "tests/support/tiny_run.h"
 #include "trainer/loop/memory.h"
@@ -165,7 +165,7 @@ TEST(TrainLoopTest, ARampTakesItsBatchesOneAfterAnother) {
 }
 
 // Counts the targets that the loss leaves out, by forward pass.
-class MaskOps : public ForwardingOps {
+class MaskOps : public model::ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
   void EmbeddingForward(const model::EmbeddingForwardArgs& args) override {
@@ -198,7 +198,7 @@ TEST(TrainLoopTest, TheSumOfTheLossMaskIsTheSameEachEpoch) {
 }
 
 // Memory in use at the start of each forward pass.
-class MemoryOps : public ForwardingOps {
+class MemoryOps : public model::ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
   void EmbeddingForward(const model::EmbeddingForwardArgs& args) override {

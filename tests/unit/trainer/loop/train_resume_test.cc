@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/cpu/cpu_ops.h"
+#include "model/forwarding_ops.h"
 #include "model/precision.h"
-#include "tests/support/forwarding_ops.h"
 #include "tests/support/process.h"
 #include "tests/support/tiny_run.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -103,7 +103,7 @@ TEST(TrainResumeTest, AStopFlagSavesThatStepAndTheRestIsTheSame) {
   const TinyOutcome whole = RunTiny(config, {.out_dir = FreshDir("whole")});
   std::atomic<int> stop = 0;
   // Sets the flag in the middle of step 4.
-  class StoppingOps : public ForwardingOps {
+  class StoppingOps : public model::ForwardingOps {
    public:
     StoppingOps(model::Ops* ops, std::atomic<int>* stop) : ForwardingOps(ops), stop_(stop) {}
     void AdamW(const model::AdamWArgs& args) override {
@@ -130,7 +130,7 @@ TEST(TrainResumeTest, AStopFlagSavesThatStepAndTheRestIsTheSame) {
 }
 
 // The tokens that training forward passes read.
-class TokenLogOps : public ForwardingOps {
+class TokenLogOps : public model::ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
   void EmbeddingForward(const model::EmbeddingForwardArgs& args) override {
@@ -174,7 +174,7 @@ TEST(TrainResumeTest, ReadsTheSameTokensAlsoAtAnEpochsEnd) {
 }
 
 // What AdamW was called with.
-class AdamLogOps : public ForwardingOps {
+class AdamLogOps : public model::ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
   void AdamW(const model::AdamWArgs& args) override {
@@ -234,7 +234,7 @@ TEST(TrainResumeTest, OtherBetasCountFromTheResumedStep) {
   config.train.clip_norm = 0;
   const std::unique_ptr<model::Ops> cpu = model::cpu::NewCpuOps();
   // Follows one element of the first range through the first resumed update.
-  class FollowOps : public ForwardingOps {
+  class FollowOps : public model::ForwardingOps {
    public:
     using ForwardingOps::ForwardingOps;
     void AdamW(const model::AdamWArgs& args) override {
