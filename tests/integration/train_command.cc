@@ -29,6 +29,8 @@ std::vector<std::string> MetricsWithoutSpeed(const std::string& out_dir) {
     }
     json->erase("tokens_per_s");
     json->erase("mfu");
+    json->erase("comm_share");
+    json->erase("comm_overlap");
     lines.push_back(json->dump());
   }
   return lines;
