@@ -29,6 +29,8 @@ using comm::Fd;
 
 constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr int kLastLines = 10;
+// How long a rank's failure waits for a killed rank that may be its cause.
+constexpr double kCauseSeconds = 0.3;
 // Two of the same signal within this are one.
 constexpr double kSecondSignalSeconds = 0.1;
 // More cannot stand in a pipe; what comes after it is from a process that a rank left behind.
@@ -334,11 +336,26 @@ std::vector<std::pair<Rank*, siginfo_t>> Job::FindEnded() {
   return ended;
 }
 
+// Some failed, none of them by a signal.
+bool FailedByThemselves(const std::vector<std::pair<Rank*, siginfo_t>>& ended) {
+  bool failed = false;
+  for (const auto& [rank, end] : ended) {
+    if (end.si_code != CLD_EXITED) return false;
+    failed = failed || end.si_status != 0;
+  }
+  return failed;
+}
+
 void Job::Reap() {
   auto ended = FindEnded();
   if (ended.empty()) return;
-  // Again: the cause may have ended after we looked at it and before we saw what it caused.
-  ended = FindEnded();
+  // The cause may end after what it caused: a killed process gives its memory back first.
+  const double end_s = Now() + kCauseSeconds;
+  while (result_.exit_code == 0 && NumRunning() > static_cast<int>(ended.size()) &&
+         FailedByThemselves(ended) && Now() < end_s) {
+    poll(nullptr, 0, /*timeout=*/5);
+    ended = FindEnded();
+  }
   // A rank whose peer was killed may end before we look: the killed one is the cause.
   std::stable_partition(ended.begin(), ended.end(),
                         [](const auto& e) { return e.second.si_code != CLD_EXITED; });
