@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/str.h"
 #include "model/llama/parameters.h"
+#include "trainer/loop/gather_texts.h"
 
 namespace cria::trainer {
 namespace {
@@ -154,30 +155,9 @@ void LayoutEvidence::OnUpdated(int64_t step, const model::ParameterBuffers& para
 
 StatusOr<std::vector<std::vector<StepEvidence>>> GatherEvidence(
     const std::vector<StepEvidence>& mine, comm::Communicator* world) {
-  if (world == nullptr) return std::vector<std::vector<StepEvidence>>{mine};
-  const std::string bytes = Encode(mine);
-  const auto size = static_cast<int64_t>(bytes.size());
-  std::vector<int64_t> sizes(static_cast<size_t>(world->size()));
-  CRIA_RETURN_IF_ERROR(
-      world
-          ->AllGather(
-              {.input = &size, .output = sizes.data(), .count = 1, .dtype = comm::DataType::kInt64})
-          .Wait());
-  int64_t total = 0;
-  for (const int64_t one : sizes) total += one;
-  std::string all(static_cast<size_t>(total), '\0');
-  CRIA_RETURN_IF_ERROR(world
-                           ->AllGatherV({.input = bytes.data(),
-                                         .output = all.data(),
-                                         .counts = sizes,
-                                         .dtype = comm::DataType::kUint8})
-                           .Wait());
+  CRIA_ASSIGN_OR_RETURN(const std::vector<std::string> texts, GatherTexts(Encode(mine), world));
   std::vector<std::vector<StepEvidence>> by_rank;
-  std::string_view rest = all;
-  for (const int64_t one : sizes) {
-    by_rank.push_back(Decode(rest.substr(0, static_cast<size_t>(one))));
-    rest.remove_prefix(static_cast<size_t>(one));
-  }
+  for (const std::string& text : texts) by_rank.push_back(Decode(text));
   return by_rank;
 }
 
