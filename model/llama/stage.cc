@@ -269,7 +269,7 @@ Status Stage::RunLayer(int64_t layer, const LayerWeights& w, const LayerState& s
 Status Stage::RowProduct(const LinearForwardArgs& args, const Tensor& own) {
   if (!options_.invariant()) {
     CRIA_RETURN_IF_ERROR(linears_.Forward(args));
-    return split_.SumAndScatter(args.y, own);
+    return SumRows(args.y, own);
   }
   const Tensor sums = b_.sums.Rows(0, args.y.dim(0));
   ops_->Zero(sums);
@@ -277,6 +277,13 @@ Status Stage::RowProduct(const LinearForwardArgs& args, const Tensor& own) {
   NoteFinite("what a layer adds to the residual");
   CRIA_ASSIGN_OR_RETURN(const Tensor own_sums, split_.SumInPlace(sums));
   ops_->FixedToFloat({.from = own_sums, .to = own, .log2_scale = kActivationLog2Scale});
+  return OkStatus();
+}
+
+Status Stage::SumRows(const Tensor& partial, const Tensor& own) {
+  if (partial.dtype() == own.dtype()) return split_.SumAndScatter(partial, own);
+  CRIA_ASSIGN_OR_RETURN(const Tensor sum, split_.SumInPlace(partial));
+  ops_->Copy(sum, own);
   return OkStatus();
 }
 
@@ -494,8 +501,7 @@ Status Stage::NormBackward(const RmsNormForwardArgs& norm, int64_t offset, const
     CRIA_ASSIGN_OR_RETURN(const Tensor own_sums, split_.SumInPlace(sums));
     ops_->FixedToFloat({.from = own_sums, .to = dnormed, .log2_scale = kFlowingGradientLog2Scale});
   } else {
-    CRIA_RETURN_IF_ERROR(
-        split_.SumAndScatter(b_.dnormed_partial.Rows(0, rows(step.batch)), dnormed));
+    CRIA_RETURN_IF_ERROR(SumRows(b_.dnormed_partial.Rows(0, rows(step.batch)), dnormed));
   }
   CRIA_ASSIGN_OR_RETURN(const Tensor dweight, NormGradient(offset));
   const RmsNormBackwardArgs args = {.dy = dnormed,

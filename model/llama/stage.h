@@ -141,6 +141,8 @@ class Stage {
   // From gradients of keys and values by sequence to those of this rank's tokens.
   Status SumKeyGradients(const TokenBatch& batch, const Tensor& sequences, const Tensor& own);
 
+  // own = this rank's rows of the sum of `partial` over tp, in own's type.
+  Status SumRows(const Tensor& partial, const Tensor& own);
   // own = the sum over tp of x w^T.
   Status RowProduct(const LinearForwardArgs& args, const Tensor& own);
   // The three products of a backward pass: of all outputs' gradients; into dnormed_partial, to be

@@ -180,7 +180,8 @@ StageBuffers StageBuffers::Allocate(const LlamaConfig& config, const StageOption
     b.dnormed = arena->Alloc(z.type, {z.own_rows, z.local.dim}).Placed(kOwnRows);
   }
   if (split) {
-    b.delta_partial = arena->Alloc(z.type, {z.rows, z.local.dim}).Placed(kPartial);
+    // fp32: rounded once, when the sum is whole.
+    b.delta_partial = arena->Alloc(DType::kF32, {z.rows, z.local.dim}).Placed(kPartial);
     b.dnormed_partial = b.delta_partial;  // never both at once
   } else {
     b.delta_partial = b.delta;
