@@ -21,8 +21,8 @@ class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
 
-  // The block's weights as GEMM operands, [block size] in the compute type. Valid until Release, or
-  // until two other blocks were asked for.
+  // The block's weights as GEMM operands, [block size] in the compute type. Valid until two other
+  // blocks were asked for, or the weights changed.
   virtual StatusOr<Tensor> Weights(int block) = 0;
   // Where Weights of a layer's block are 8-bit numbers already: what its four products (qkv, out,
   // gate_up, down) are to be multiplied with. Null where weights are as they are.
