@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -20,6 +19,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/stop_signals.h"
 #include "debug/stream_times.h"
 #include "model/cpu/cpu_ops.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -38,26 +38,16 @@
 namespace cria::trainer {
 namespace {
 
-// Signals may only touch these. The first asks for an orderly end, the second ends at once.
-std::atomic<int> stop_signals{0};
+std::atomic<int> num_stop_signals{0};
 std::atomic<bool> stop_preparing{false};
-std::atomic<bool> answers_signals{true};  // one rank of a job speaks for all
 
-void OnSignal(int) {
-  stop_preparing = true;
-  if (stop_signals.fetch_add(1) > 0) _exit(130);
-  if (!answers_signals) return;
-  constexpr char kText[] = "\nstopping after this step (again: at once)\n";
-  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, kText, sizeof(kText) - 1);
-}
-
-void InstallSignalHandlers(bool answers) {
-  answers_signals = answers;
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+// The first asks for an orderly end, the second ends at once. One rank of a job `answers` for all.
+void TakeSignals(StopSignals* signals, bool answers) {
+  signals->Take([answers](int signal_number) {
+    stop_preparing = true;
+    if (num_stop_signals.fetch_add(1) > 0) _exit(128 + signal_number);
+    if (answers) std::fputs("\nstopping after this step (again: at once)\n", stderr);
+  });
 }
 
 struct Flags {
@@ -325,7 +315,8 @@ Status WriteSideFiles(const std::string& out_dir, const JobData& data, const Mod
   return data.tokenizer.Save(JoinPath(out_dir, "tokenizer.json"));
 }
 
-Status RunRank(const Flags& flags, JobRanks* ranks, debug::StreamTimes* times, StepTrace* trace) {
+Status RunRank(const Flags& flags, StopSignals* signals, JobRanks* ranks, debug::StreamTimes* times,
+               StepTrace* trace) {
   // The first rank looks at the folders: the others might see it write there already.
   CRIA_ASSIGN_OR_RETURN(const std::string out_dir, ranks->FromFirst([&] { return OutDir(flags); }));
   CRIA_ASSIGN_OR_RETURN(const std::string checkpoint,
@@ -339,7 +330,7 @@ Status RunRank(const Flags& flags, JobRanks* ranks, debug::StreamTimes* times, S
     LogInfo("the run's ", config.steps, " steps end inside the warm-up of ", config.train.warmup,
             ": the learning rate stays under ", config.train.lr);
   }
-  InstallSignalHandlers(ranks->first());
+  TakeSignals(signals, ranks->first());
   CRIA_ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer,
                         InitTokenizer(config, checkpoint, start));
   CRIA_ASSIGN_OR_RETURN(const JobData data,
@@ -352,7 +343,7 @@ Status RunRank(const Flags& flags, JobRanks* ranks, debug::StreamTimes* times, S
   TrainLoopOptions options = {.out_dir = out_dir,
                               .ops = ops.get(),
                               .clock = RealClock(),
-                              .stop = &stop_signals,
+                              .stop = &num_stop_signals,
                               .progress = stderr,
                               .peak_flops = peak,
                               .groups = ranks->groups(),
@@ -385,7 +376,7 @@ Status RunRank(const Flags& flags, JobRanks* ranks, debug::StreamTimes* times, S
   return OkStatus();
 }
 
-Status RunTrain(const Flags& flags) {
+Status RunTrain(const Flags& flags, StopSignals* signals) {
   CRIA_RETURN_IF_ERROR(CheckFlags(flags));
   if (flags.plan) return PrintPlan(flags);
   // Both outlive the communicators that they observe.
@@ -394,7 +385,7 @@ Status RunTrain(const Flags& flags) {
       RealClock(), {.trace = trace.trace(),
                     .order = {"tp", "cp", "operands", "kv", "replicas", "weights", "stage"}});
   CRIA_ASSIGN_OR_RETURN(JobRanks ranks, JobRanks::Join(&times));
-  const Status status = RunRank(flags, &ranks, &times, &trace);
+  const Status status = RunRank(flags, signals, &ranks, &times, &trace);
   if (!status.ok()) ranks.Abort(status);
   return status;
 }
@@ -403,6 +394,7 @@ Status RunTrain(const Flags& flags) {
 }  // namespace cria::trainer
 
 int main(int argc, char** argv) {
+  cria::StopSignals signals;  // before any other thread
   cria::trainer::Flags flags;
   CLI::App app("Trains a Llama; without arguments a toy one on the King James Bible.",
                "cria train");
@@ -432,7 +424,7 @@ int main(int argc, char** argv) {
   }
   flags.trace.first = trace_steps.first;
   flags.trace.last = trace_steps.second;
-  const cria::Status status = cria::trainer::RunTrain(flags);
+  const cria::Status status = cria::trainer::RunTrain(flags, &signals);
   if (status.ok()) return 0;
   std::fprintf(stderr, "cria train: %s\n", cria::Message(status).c_str());
   return cria::ExitCode(status);

@@ -43,7 +43,15 @@ class ChildProcess {
     std::string flag = "-f";
     std::string range = kRange;
     char* const argv[] = {name.data(), flag.data(), range.data(), nullptr};
-    const int error = posix_spawnp(&pid_, program.c_str(), &actions, nullptr, argv, environ);
+    // It ends by the signals that the threads here may have blocked.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t nothing_blocked;
+    sigemptyset(&nothing_blocked);
+    posix_spawnattr_setsigmask(&attributes, &nothing_blocked);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    const int error = posix_spawnp(&pid_, program.c_str(), &actions, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (error == 0) return OkStatus();

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "CLI/CLI.hpp"
 #include "base/json.h"
+#include "base/stop_signals.h"
 #include "trainer/data/audit.h"
 #include "trainer/data/data_tokenizer.h"
 #include "trainer/data/prepare.h"
@@ -22,12 +22,7 @@
 namespace cria::trainer {
 namespace {
 
-std::atomic<bool> stop_requested = false;
-
-void RequestStop(int signal_number) {
-  // The second one ends the process at once.
-  if (stop_requested.exchange(true)) _exit(128 + signal_number);
-}
+std::atomic<bool> stop_requested = false;  // by the first signal; the second ends at once
 
 struct PrepareFlags {
   PrepareOptions options;
@@ -136,11 +131,6 @@ Status RunPrepare(PrepareFlags flags) {
   CRIA_ASSIGN_OR_RETURN(options.source.split_on, Unescape(options.source.split_on));
   options.progress = flags.is_quiet ? nullptr : stderr;
   options.stop = &stop_requested;
-  struct sigaction action = {};
-  action.sa_handler = RequestStop;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-
   CRIA_ASSIGN_OR_RETURN(const PrepareResult result, PrepareData(options));
   if (flags.is_json) {
     Json json = ManifestJson(options.out_dir, result.manifest);
@@ -304,6 +294,7 @@ void AddInspect(CLI::App* app, InspectFlags* flags) {
 }
 
 int Main(int argc, char** argv) {
+  StopSignals signals;  // before any other thread
   CLI::App app("Prepare training data, audit it, look into it", "cria data");
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
@@ -324,7 +315,12 @@ int Main(int argc, char** argv) {
   }
 
   Status status;
-  if (*prepare_app) status = RunPrepare(prepare);
+  if (*prepare_app) {
+    signals.Take([](int signal_number) {
+      if (stop_requested.exchange(true)) _exit(128 + signal_number);
+    });
+    status = RunPrepare(prepare);
+  }
   if (*audit_app) status = RunAudit(audit);
   if (*inspect_app) status = RunInspect(inspect);
   if (!status.ok()) std::fprintf(stderr, "cria data: %s\n", Message(status).c_str());

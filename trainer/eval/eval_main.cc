@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/status.h"
+#include "base/stop_signals.h"
 #include "model/cpu/cpu_ops.h"
 #include "model/llama/decoder.h"
 #include "model/llama/llama.h"
@@ -42,12 +42,7 @@ constexpr int64_t kRowsMax = 512;                    // tokens of one pass over 
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;  // of one pass, at most
 constexpr int64_t kCacheBytes = int64_t{1} << 30;    // of keys and values, unless --batch says more
 
-std::atomic<bool> stop_requested{false};
-
-void OnSignal(int signal_number) {
-  // The second one ends the process at once.
-  if (stop_requested.exchange(true)) _exit(128 + signal_number);
-}
+std::atomic<bool> stop_requested{false};  // by the first signal; the second ends at once
 
 struct Flags {
   std::string model;
@@ -380,6 +375,7 @@ void AddOptions(CLI::App* app, Flags* flags) {
 }
 
 int Main(int argc, char** argv) {
+  StopSignals signals;  // before any other thread
   CLI::App app(
       "A model's loss on data or text, or its accuracy on multiple-choice questions.\n\n"
       "  cria eval runs/default\n"
@@ -393,11 +389,9 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  signals.Take([](int signal_number) {
+    if (stop_requested.exchange(true)) _exit(128 + signal_number);
+  });
   const Status status = RunEval(flags);
   if (status.ok()) return 0;
   std::fprintf(stderr, "cria eval: %s\n", Message(status).c_str());

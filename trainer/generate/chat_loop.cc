@@ -1,24 +1,48 @@
 #include "trainer/generate/chat_loop.h"
 
-#include <cstdlib>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "trainer/generate/terminal_text.h"
 
 namespace cria::trainer {
 
+namespace {
+
+// How soon a stop ends the wait for a line.
+constexpr int kPollMilliseconds = 50;
+
+}  // namespace
+
+// Appends what there is to input_, waiting until there is something; false at the end of the input
+// and when stopped.
+bool ChatLoop::ReadMore() {
+  while (!Stopped()) {
+    pollfd ready = {.fd = options_.in, .events = POLLIN, .revents = 0};
+    if (poll(&ready, 1, kPollMilliseconds) <= 0) continue;
+    char bytes[4096];
+    const ssize_t count = read(options_.in, bytes, sizeof(bytes));
+    if (count < 0 && errno == EINTR) continue;
+    if (count > 0) input_.append(bytes, static_cast<size_t>(count));
+    return count > 0;
+  }
+  return false;
+}
+
 // The next line that is not empty, without its line break.
 std::optional<std::string> ChatLoop::ReadLine() {
   while (!Stopped()) {
     if (options_.is_terminal) Print("> ");
-    char* buffer = nullptr;
-    size_t capacity = 0;
-    const ssize_t length = getline(&buffer, &capacity, options_.in);
-    std::string line(buffer != nullptr && length > 0 ? buffer : "",
-                     length > 0 ? static_cast<size_t>(length) : 0);
-    std::free(buffer);
-    if (length < 0) break;
-    while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+    while (input_.find('\n') == std::string::npos && ReadMore()) continue;
+    if (input_.empty() || Stopped()) break;
+    const size_t end = std::min(input_.find('\n'), input_.size());
+    std::string line = input_.substr(0, end);
+    input_.erase(0, end + 1);
+    while (line.ends_with('\r')) line.pop_back();
     if (!StripWhiteSpace(line).empty()) return line;
   }
   if (options_.is_terminal) Print("\n");

@@ -1,11 +1,11 @@
 // ChatLoop: a conversation, a line of input a message.
 //
-//   ChatLoop loop(&chat, &generator, {.generate = options, .in = stdin, .out = stdout});
+//   ChatLoop loop(&chat, &generator, {.generate = options, .in = STDIN_FILENO, .out = stdout});
 //   CRIA_RETURN_IF_ERROR(loop.Run());           // until the input ends
 //
 // The generator finds the turns before a message in its cache, so a turn runs its own tokens only.
 // Replies stay in the conversation as the ids that were generated.
-// Single-threaded. What it is given outlives it.
+// Single-threaded but for `stop`. What it is given outlives it.
 
 #ifndef CRIA_TRAINER_GENERATE_CHAT_LOOP_H_
 #define CRIA_TRAINER_GENERATE_CHAT_LOOP_H_
@@ -34,9 +34,10 @@ struct ChatLoopOptions {
   ChatStart start = {};
   GenerateOptions generate = {};
   bool is_terminal = false;  // show a prompt sign; keep control characters from the terminal
-  std::FILE* in = nullptr;
+  int in = -1;               // a descriptor to read from
   std::FILE* out = nullptr;  // null: replies are not printed
-  // Set by a signal: ends a reply; on a terminal the conversation goes on, else it ends.
+  // Set by another thread: ends a reply; on a terminal the conversation goes on, else it ends. Ends
+  // a wait for a line, and the conversation.
   std::atomic<int>* stop = nullptr;
   std::function<void(const ChatTurn&)> on_turn = nullptr;
 };
@@ -51,6 +52,7 @@ class ChatLoop {
   Status Run();
 
  private:
+  bool ReadMore();
   std::optional<std::string> ReadLine();
   StatusOr<Generation> Reply(const std::vector<int32_t>& ids);
   void Print(std::string_view text);
@@ -59,6 +61,7 @@ class ChatLoop {
   const ChatTemplate* const chat_;
   Generator* const generator_;
   const ChatLoopOptions options_;
+  std::string input_;  // read, but not yet taken as a line
 };
 
 }  // namespace cria::trainer

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "base/stop_signals.h"
 #include "model/cpu/cpu_ops.h"
 #include "model/llama/decoder.h"
 #include "trainer/generate/chat_loop.h"
@@ -31,20 +31,8 @@
 namespace cria::trainer {
 namespace {
 
-// Signals may only touch this. The first asks for the end of what is running, the second ends.
-std::atomic<int> stop_signals{0};
-
-void OnSignal(int signal_number) {
-  if (stop_signals.fetch_add(1) > 0) _exit(128 + signal_number);
-}
-
-void InstallSignalHandlers() {
-  // Without SA_RESTART: a read from the terminal ends too.
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
+// The first asks for the end of what is running, the second ends at once.
+std::atomic<int> num_stop_signals{0};
 
 struct Flags {
   std::string model;
@@ -222,7 +210,7 @@ Status RunPrompts(const Flags& flags, const std::vector<PromptInput>& inputs,
                   const std::vector<Prompt>& prompts, Generator* generator) {
   std::optional<Printer> printer;
   if (!flags.is_json) printer.emplace(inputs, isatty(STDOUT_FILENO) == 1);
-  Generator::Callbacks callbacks = {.stop = &stop_signals};
+  Generator::Callbacks callbacks = {.stop = &num_stop_signals};
   if (printer) {
     callbacks.on_text = [&](size_t place, std::string_view text) { printer->Add(place, text); };
     callbacks.on_done = [&](size_t place, const Generation&) { printer->Done(place); };
@@ -244,9 +232,9 @@ Status RunChat(const Flags& flags, const ChatTemplate& chat, Generator* generato
                 {.start = {.system = flags.system, .date = flags.date},
                  .generate = flags.generate,
                  .is_terminal = is_terminal,
-                 .in = stdin,
+                 .in = STDIN_FILENO,
                  .out = flags.is_json ? nullptr : stdout,
-                 .stop = &stop_signals,
+                 .stop = &num_stop_signals,
                  .on_turn = [&](const ChatTurn& turn) {
                    list.push_back(ResultJson(turn.message, turn.prompt_ids, turn.reply));
                  }});
@@ -284,7 +272,7 @@ void PrintModel(const ModelFiles& files, const model::DecoderOptions& options,
                static_cast<long long>(options.max_positions), HumanBytes(bytes).c_str());
 }
 
-Status RunGenerate(Flags flags) {
+Status RunGenerate(Flags flags, StopSignals* signals) {
   CRIA_RETURN_IF_ERROR(Validate(flags.generate.sampling));
   CRIA_ASSIGN_OR_RETURN(const std::vector<PromptInput> inputs, ReadPrompts(flags.prompts));
   if (inputs.empty() && !flags.chat) {
@@ -316,7 +304,9 @@ Status RunGenerate(Flags flags) {
       const std::unique_ptr<model::LlamaDecoder> decoder,
       model::LlamaDecoder::Load(files.config, options, *files.weights, ops.get()));
   Generator generator(decoder.get(), files.tokenizer ? &*files.tokenizer : nullptr, RealClock());
-  InstallSignalHandlers();
+  signals->Take([](int signal_number) {
+    if (num_stop_signals.fetch_add(1) > 0) _exit(128 + signal_number);
+  });
   CRIA_RETURN_IF_ERROR(inputs.empty() ? RunChat(flags, *chat, &generator)
                                       : RunPrompts(flags, inputs, prompts, &generator));
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
@@ -400,6 +390,7 @@ void AddOtherOptions(CLI::App* app, Flags* flags) {
 }
 
 int Main(int argc, char** argv) {
+  StopSignals signals;  // before any other thread
   CLI::App app(
       "Continue prompts, or talk to a model.\n\n"
       "  cria generate runs/default --prompt 'In the beginning'\n"
@@ -416,13 +407,13 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  const Status status = RunGenerate(std::move(flags));
+  const Status status = RunGenerate(std::move(flags), &signals);
   if (!status.ok()) {
     std::fflush(stdout);
     std::fprintf(stderr, "cria generate: %s\n", Message(status).c_str());
     return ExitCode(status);
   }
-  return stop_signals > 0 ? 130 : 0;
+  return num_stop_signals > 0 ? 130 : 0;
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 // cria import, cria export: models from and to the formats of other programs.
 
-#include <csignal>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdio>
 #include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "base/file.h"
+#include "base/stop_signals.h"
 #include "base/str.h"
 #include "trainer/models/gguf_model.h"
 #include "trainer/models/hf_writer.h"
@@ -18,18 +21,7 @@ namespace {
 
 using model::StDtype;
 
-// The signal handler may only touch this.
-std::atomic<bool> stop{false};
-
-void OnSignal(int) { stop = true; }
-
-void InstallSignalHandlers() {
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);  // again: at once
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
+std::atomic<bool> stop{false};  // by the first signal; the second ends at once
 
 struct Flags {
   std::string format;
@@ -171,6 +163,7 @@ void AddExport(CLI::App* app, Flags* flags) {
 }  // namespace cria::trainer
 
 int main(int argc, char** argv) {
+  cria::StopSignals signals;  // before any other thread
   cria::trainer::Flags flags;
   CLI::App app("Models from and to the formats of other programs.", "cria");
   app.require_subcommand(1);
@@ -185,7 +178,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  cria::trainer::InstallSignalHandlers();
+  signals.Take([](int signal_number) {
+    if (cria::trainer::stop.exchange(true)) _exit(128 + signal_number);
+  });
   const bool is_import = import_command->parsed();
   const cria::Status status =
       is_import ? cria::trainer::RunImport(flags) : cria::trainer::RunExport(flags);

@@ -1,9 +1,12 @@
 #include "trainer/generate/chat_loop.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
+#include <thread>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -36,13 +39,20 @@ class ChatLoopTest : public testing::Test {
 
   // What was printed.
   std::string Run(const std::string& input, Status* status = nullptr) {
-    const std::string dir = FreshDir("chat");
-    CRIA_CHECK(WriteFileAtomic(JoinPath(dir, "in"), input).ok());
-    options_.in = std::fopen(JoinPath(dir, "in").c_str(), "r");
+    const std::string file = JoinPath(FreshDir("chat"), "in");
+    CRIA_CHECK(WriteFileAtomic(file, input).ok());
+    const int in = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    const std::string out = RunFrom(in, status);
+    close(in);
+    return out;
+  }
+
+  std::string RunFrom(int in, Status* status = nullptr) {
+    const std::string dir = FreshDir("chat_out");
+    options_.in = in;
     options_.out = std::fopen(JoinPath(dir, "out").c_str(), "w");
     ChatLoop loop(&chat_, &generator_, options_);
     const Status done = loop.Run();
-    std::fclose(options_.in);
     std::fclose(options_.out);
     if (status != nullptr) {
       *status = done;
@@ -124,6 +134,40 @@ TEST_F(ChatLoopTest, OnATerminalAnInterruptEndsTheReplyElseTheConversation) {
     EXPECT_EQ(turns_.size(), is_terminal ? 2u : 1u);
     EXPECT_EQ(out, is_terminal ? "> abcde\n> abcde\n> \n" : "abcde\n");
   }
+}
+
+TEST_F(ChatLoopTest, ALineMayComeInPieces) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  std::thread writer([&] {
+    for (const std::string piece : {"Hel", "lo\r\nAg", "ain"}) {
+      EXPECT_EQ(write(ends[1], piece.data(), piece.size()), static_cast<ssize_t>(piece.size()));
+    }
+    close(ends[1]);
+  });
+  RunFrom(ends[0]);
+  writer.join();
+  close(ends[0]);
+  ASSERT_EQ(turns_.size(), 2u);
+  EXPECT_EQ(turns_[0].message, "Hello");
+  EXPECT_EQ(turns_[1].message, "Again");
+}
+
+TEST_F(ChatLoopTest, AnInterruptEndsTheWaitForALine) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  ASSERT_EQ(write(ends[1], "Hello\nAg", 8), 8);
+  std::atomic<int> stop = 0;
+  options_.stop = &stop;
+  std::thread interrupt;
+  options_.on_turn = [&](const ChatTurn& turn) {
+    turns_.push_back(turn);
+    interrupt = std::thread([&] { stop = 1; });
+  };
+  EXPECT_EQ(RunFrom(ends[0]), "abcde\n");
+  interrupt.join();
+  EXPECT_EQ(turns_.size(), 1u);
+  for (const int end : ends) close(end);
 }
 
 }  // namespace
