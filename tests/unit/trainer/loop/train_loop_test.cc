@@ -221,7 +221,7 @@ TEST_P(PrecisionTest, AllocatesNothingAfterTheFirstSteps) {
   ops.resident.reserve(1000);
   ASSERT_TRUE(RunTiny(config, {.out_dir = FreshDir("memory"), .ops = &ops}).status.ok());
   // Step 1 makes the backend's scratch and the strings grow to their size. Lists of a step are made
-  // anew, so that a few hundred bytes come and go; a leak of one of them would be over this at once.
+  // anew, so that a few hundred bytes come and go; a leak of one would be over this at once.
   for (size_t step = 10; step < 60; ++step) {
     EXPECT_LE(ops.heap[step] - ops.heap[9], 1024) << "step " << step + 1;
   }
