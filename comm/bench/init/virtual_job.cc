@@ -63,23 +63,20 @@ class Worker {
     if (index_ == 0) CRIA_RETURN_IF_ERROR(Serve());
     board_->num_ready.fetch_add(1);
     while (!board_->go.load(std::memory_order_acquire)) {
-      if (board_->failed() || Now() > deadline_s) return OkStatus();
+      if (board_->failed()) return OkStatus();
+      if (Now() > deadline_s) return LateError();
       usleep(kReadyPollMicroseconds);
     }
     CRIA_ASSIGN_OR_RETURN(job_.master, ParseAddress("127.0.0.1", board_->master_port.load()));
     while (!board_->failed()) {
+      // Before the ranks are asked whether they are done: a job that ends late is late.
+      if (Now() > deadline_s) return LateError();
+      if (report_.done_s > 0) break;
       StartSome();
       const bool starting = next_rank_ < last_rank_;
       CRIA_RETURN_IF_ERROR(
           loop_->RunOnce(loop_->now_s() + (starting ? kStartPollSeconds : kPollSeconds)));
       NoteTimes();
-      if (report_.done_s > 0) break;
-      if (loop_->now_s() > deadline_s) {
-        return DeadlineExceededError("init benchmark: after ", options_.timeout_s, " s ",
-                                     board_->num_with_map.load(), " of ", options_.num_ranks,
-                                     " ranks had their map, and ", board_->num_done.load(),
-                                     " their groups");
-      }
     }
     Report();
     return OkStatus();
@@ -90,6 +87,13 @@ class Worker {
   int Share(int index) const {
     return static_cast<int>(int64_t{options_.num_ranks} * std::max(0, index - 1) /
                             (num_workers_ - 1));
+  }
+
+  Status LateError() const {
+    return DeadlineExceededError("init benchmark: after ", options_.timeout_s, " s ",
+                                 board_->num_with_map.load(), " of ", options_.num_ranks,
+                                 " ranks had their map, and ", board_->num_done.load(),
+                                 " their groups");
   }
 
   Status Serve() {
