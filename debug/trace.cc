@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/str.h"
 
 namespace cria::debug {
 namespace {
+
+// Of a rank: its pid is its first.
+constexpr int kTidsOfARank = 1000;
 
 std::string Quoted(std::string_view text) {
   const StatusOr<std::string> json = DumpJson(std::string(text));
@@ -45,8 +50,8 @@ std::string Arguments(const TraceEvent& event) {
   return text;
 }
 
-void AppendEvent(std::string* out, int pid, const TraceEvent& event) {
-  const std::string where = StrCat("\"pid\":", pid, ",\"tid\":", event.stream);
+void AppendEvent(std::string* out, int pid, int tid, const TraceEvent& event) {
+  const std::string where = StrCat("\"pid\":", pid, ",\"tid\":", tid);
   // The end is rounded as a start is, so that what touches does not overlap by a rounding.
   const std::string start = Microseconds(event.start_s), end = Microseconds(event.end_s);
   const double duration = std::max(0.0, std::stod(end) - std::stod(start));
@@ -76,14 +81,15 @@ ShortText::ShortText(std::string_view text)
 Trace::Trace(Clock* clock, int64_t capacity)
     : clock_(clock), capacity_(capacity), streams_({{.name = "compute", .order = 0}}) {}
 
-void Trace::NameProcess(int pid, const std::string& name) {
+void Trace::NameRank(int rank, const std::string& name) {
   MutexLock lock(&mu_);
-  pid_ = pid;
+  rank_ = rank;
   process_name_ = name;
 }
 
 int Trace::AddStream(std::string_view name, int order) {
   MutexLock lock(&mu_);
+  CRIA_CHECK(streams_.size() < kTidsOfARank, name);
   streams_.push_back({.name = std::string(name), .order = order});
   return static_cast<int>(streams_.size()) - 1;
 }
@@ -119,23 +125,37 @@ std::vector<TraceEvent> Trace::Sorted() const {
   return events;
 }
 
+std::vector<size_t> Trace::Tracks() const {
+  std::vector<size_t> tracks(streams_.size());
+  std::iota(tracks.begin(), tracks.end(), size_t{0});
+  std::stable_sort(tracks.begin(), tracks.end(), [&streams = streams_](size_t a, size_t b) {
+    return streams[a].order < streams[b].order;
+  });
+  return tracks;
+}
+
 std::string Trace::Events() const {
   MutexLock lock(&mu_);
   std::string out;
+  const int pid = 1 + rank_ * kTidsOfARank;
   const int64_t dropped = std::max<int64_t>(0, num_added_ - capacity_);
-  AppendMetadata(&out, "process_name", pid_, 0, "\"name\":" + Quoted(process_name_));
-  AppendMetadata(&out, "process_sort_index", pid_, 0, StrCat("\"sort_index\":", pid_));
+  AppendMetadata(&out, "process_name", pid, pid, "\"name\":" + Quoted(process_name_));
+  AppendMetadata(&out, "process_sort_index", pid, pid, StrCat("\"sort_index\":", rank_));
   if (dropped > 0) {
-    AppendMetadata(&out, "process_labels", pid_, 0,
+    AppendMetadata(&out, "process_labels", pid, pid,
                    StrCat("\"labels\":\"the oldest ", dropped, " events were dropped\""));
   }
-  for (size_t i = 0; i < streams_.size(); ++i) {
-    const int tid = static_cast<int>(i);
-    AppendMetadata(&out, "thread_name", pid_, tid, "\"name\":" + Quoted(streams_[i].name));
-    AppendMetadata(&out, "thread_sort_index", pid_, tid,
-                   StrCat("\"sort_index\":", streams_[i].order));
+  std::vector<int> tids(streams_.size());
+  int place = 0;
+  for (const size_t stream : Tracks()) {
+    const int tid = tids[stream] = pid + place;
+    AppendMetadata(&out, "thread_name", pid, tid, "\"name\":" + Quoted(streams_[stream].name));
+    AppendMetadata(&out, "thread_sort_index", pid, tid, StrCat("\"sort_index\":", place));
+    ++place;
   }
-  for (const TraceEvent& event : Sorted()) AppendEvent(&out, pid_, event);
+  for (const TraceEvent& event : Sorted()) {
+    AppendEvent(&out, pid, tids[static_cast<size_t>(event.stream)], event);
+  }
   return out;
 }
 

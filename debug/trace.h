@@ -2,7 +2,7 @@
 // ui.perfetto.dev and chrome://tracing open.
 //
 //   Trace trace(RealClock());
-//   trace.NameProcess(rank, "rank 3 (tp1 cp0 pp1 dp0)");
+//   trace.NameRank(3, "rank 3 (tp1 cp0 pp1 dp0)");
 //   const int stream = trace.AddStream("dp", /*order=*/4);
 //   trace.SetRecording(true);
 //   { TraceSpan span(&trace, "forward", {{"micro_batch", 2}, {"chunk", 0}}); ... }
@@ -10,8 +10,11 @@
 //   WriteTraceFile("step.json", {trace.Events(), events_of_rank_1, ...});
 //
 // One process (pid) a rank, one track (tid) a stream; a rank's stream 0 is the thread that
-// computes. Events of one stream lie apart or inside one another, as one thread makes them. A ring
-// of fixed size: when it is full the oldest events give way, and the trace says how many.
+// computes. Rank R has pid 1000 R + 1 and tids from there on, in the order of its streams: Perfetto
+// takes tid 0 for the idle thread of all processes, a tid for one thread of the whole trace, and
+// puts the thread whose tid is the pid first and the others by their numbers.
+// Events of one stream lie apart or inside one another, as one thread makes them. A ring of fixed
+// size: when it is full the oldest events give way, and the trace says how many.
 // Times are those of the clock: CLOCK_MONOTONIC is one clock for all ranks of a machine; ranks of
 // several hosts are not aligned with one another.
 //
@@ -79,8 +82,10 @@ class Trace {
   // `clock` is borrowed. Memory: 200 bytes an event, taken at the first SetRecording(true).
   explicit Trace(Clock* clock, int64_t capacity = kDefaultCapacity);
 
-  void NameProcess(int pid, const std::string& name) CRIA_EXCLUDES(mu_);
-  // A track below the others with a smaller order; stream 0, "compute", is there and has order 0.
+  // Which rank of the job this is, and what its process is called.
+  void NameRank(int rank, const std::string& name) CRIA_EXCLUDES(mu_);
+  // A track below the others with a smaller order, and those of the same that were there before;
+  // stream 0, "compute", is there and has order 0. Fewer than 1000.
   int AddStream(std::string_view name, int order) CRIA_EXCLUDES(mu_);
 
   void SetRecording(bool recording) CRIA_EXCLUDES(mu_);
@@ -106,6 +111,8 @@ class Trace {
   friend class TraceSpan;
 
   std::vector<TraceEvent> Sorted() const CRIA_REQUIRES(mu_);
+  // The streams from top to bottom.
+  std::vector<size_t> Tracks() const CRIA_REQUIRES(mu_);
 
   // Constant after construction.
   Clock* const clock_;
@@ -114,7 +121,7 @@ class Trace {
   std::atomic<bool> recording_{false};
   std::atomic<int64_t> num_span_ends_{0};
   mutable Mutex mu_;
-  int pid_ CRIA_GUARDED_BY(mu_) = 0;
+  int rank_ CRIA_GUARDED_BY(mu_) = 0;
   std::string process_name_ CRIA_GUARDED_BY(mu_);
   std::vector<Stream> streams_ CRIA_GUARDED_BY(mu_);
   std::vector<TraceEvent> ring_ CRIA_GUARDED_BY(mu_);

@@ -1,6 +1,7 @@
 #include "tests/support/trace_check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -11,14 +12,19 @@ namespace {
 
 using Track = std::pair<int64_t, int64_t>;  // pid, tid
 
+// Of a clock, as readers of the format keep times: whole nanoseconds.
+int64_t Nanoseconds(const Json& microseconds) {
+  return std::llround(microseconds.get<double>() * 1000);
+}
+
 struct Slice {
-  double start = 0, end = 0;
+  int64_t start = 0, end = 0;
   std::string name;
 };
 
 struct Arrow {
   Track track;
-  double at = 0;
+  int64_t at = 0;
 };
 
 class Checker {
@@ -35,14 +41,15 @@ class Checker {
     for (auto& [track, slices] : slices_) {
       if (std::string problem = CheckTrack(track, &slices); !problem.empty()) return problem;
     }
+    if (std::string problem = CheckNumbers(); !problem.empty()) return problem;
     return CheckArrows();
   }
 
  private:
   std::string Take(const Json& event) {
     for (const char* key : {"pid", "tid"}) {
-      if (!event.contains(key) || !event[key].is_number_integer()) {
-        return std::string(key) + " is no integer";
+      if (!event.contains(key) || !event[key].is_number_integer() || event[key] <= 0) {
+        return std::string(key) + " is no integer above 0";
       }
     }
     if (!event.contains("ph") || !event["ph"].is_string()) return "no ph";
@@ -51,12 +58,12 @@ class Checker {
     const std::string ph = event["ph"];
     if (ph == "M") return TakeMetadata(event, track);
     if (!event.contains("ts") || !event["ts"].is_number()) return "ts is no number";
-    const double ts = event["ts"];
+    const int64_t ts = Nanoseconds(event["ts"]);
     if (ph == "X") {
       if (!event.contains("dur") || !event["dur"].is_number() || event["dur"] < 0) {
         return "dur is no number of 0 or more";
       }
-      slices_[track].push_back({ts, ts + event["dur"].get<double>(), event["name"]});
+      slices_[track].push_back({ts, ts + Nanoseconds(event["dur"]), event["name"]});
       return "";
     }
     if (ph != "s" && ph != "f") return "another ph";
@@ -77,7 +84,9 @@ class Checker {
       return event["args"]["name"].is_string() ? "" : "a name that is no text";
     }
     if (name == "thread_sort_index" || name == "process_sort_index") {
-      return event["args"]["sort_index"].is_number_integer() ? "" : "a place that is no integer";
+      if (!event["args"]["sort_index"].is_number_integer()) return "a place that is no integer";
+      if (name == "thread_sort_index") places_[track] = event["args"]["sort_index"];
+      return "";
     }
     return name == "process_labels" ? "" : "other metadata";
   }
@@ -91,11 +100,31 @@ class Checker {
     });
     std::vector<Slice> open;
     for (const Slice& slice : *slices) {
-      while (!open.empty() && open.back().end <= slice.start + kRounding) open.pop_back();
-      if (!open.empty() && slice.end > open.back().end + kRounding) {
-        return StrCat(where, ": ", slice.name, " at ", slice.start, " overlaps ", open.back().name);
+      while (!open.empty() && open.back().end <= slice.start) open.pop_back();
+      if (!open.empty() && slice.end > open.back().end) {
+        return StrCat(where, ": ", slice.name, " at ", slice.start, " ns overlaps ",
+                      open.back().name);
       }
       open.push_back(slice);
+    }
+    return "";
+  }
+
+  // Tracks are in the order of their processes and numbers.
+  std::string CheckNumbers() const {
+    std::map<int64_t, int64_t> process_of;
+    const Track* above = nullptr;
+    for (const Track& track : tracks_) {
+      const auto [pid, tid] = track;
+      if (!process_of.emplace(tid, pid).second) return StrCat("tid ", tid, " in two processes");
+      const auto place = places_.find(track);
+      if (place == places_.end()) return StrCat("tid ", tid, ": a track without a place");
+      if (above == nullptr || above->first != pid) {
+        if (tid != pid) return StrCat("pid ", pid, ": its first track is tid ", tid);
+      } else if (places_.at(*above) >= place->second) {
+        return StrCat("tid ", tid, " stands above tid ", above->second);
+      }
+      above = &track;
     }
     return "";
   }
@@ -108,7 +137,7 @@ class Checker {
       if (!InSlice(arrow)) return "an arrow arrives nowhere: " + id;
       const auto start = starts_.find(id);
       if (start == starts_.end()) return "an arrow without a start: " + id;
-      if (start->second.at > arrow.at + kRounding) return "an arrow back in time: " + id;
+      if (start->second.at > arrow.at) return "an arrow back in time: " + id;
     }
     return "";
   }
@@ -121,12 +150,10 @@ class Checker {
     });
   }
 
-  // Of a microsecond, in sums of printed numbers.
-  static constexpr double kRounding = 1e-3;
-
   std::map<Track, std::vector<Slice>> slices_;
   std::set<int64_t> processes_;
   std::set<Track> tracks_;
+  std::map<Track, int64_t> places_;
   std::map<std::string, Arrow> starts_, ends_;
 };
 

@@ -12,7 +12,7 @@ StepTrace::StepTrace(const StepTraceOptions& options, Clock* clock)
 
 void StepTrace::SetRank(const model::Layout& layout, int rank) {
   const model::Coordinates at = CoordinatesOf(layout, rank);
-  trace_.NameProcess(
+  trace_.NameRank(
       rank, StrCat("rank ", rank, " (tp", at.tp, " cp", at.cp, " pp", at.pp, " dp", at.dp, ")"));
 }
 

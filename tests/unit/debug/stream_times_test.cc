@@ -169,7 +169,7 @@ TEST(StreamTimesWorldTest, TwoRanksMakeOneTraceWithArrows) {
   std::vector<std::unique_ptr<StreamTimes>> times;
   for (int r = 0; r < 2; ++r) {
     traces.push_back(std::make_unique<Trace>(RealClock()));
-    traces.back()->NameProcess(r, StrCat("rank ", r));
+    traces.back()->NameRank(r, StrCat("rank ", r));
     times.push_back(std::make_unique<StreamTimes>(
         RealClock(), StreamTimes::Options{.trace = traces.back().get(), .order = {"world"}}));
   }

@@ -40,7 +40,7 @@ TEST(TraceTest, SpansOfOneThreadNest) {
   FakeClock clock;
   clock.Advance(12.5);
   Trace trace(&clock);
-  trace.NameProcess(3, "rank 3 \"tp1\"");
+  trace.NameRank(3, "rank 3 \"tp1\"");
   trace.SetRecording(true);
   {
     const TraceSpan outer(&trace, "forward", {{"micro_batch", 2}, {"chunk", 1}});
@@ -56,8 +56,8 @@ TEST(TraceTest, SpansOfOneThreadNest) {
   const std::vector<Json> events = EventsOf(json, "X");
   ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[0]["name"], "forward");
-  EXPECT_EQ(events[0]["pid"], 3);
-  EXPECT_EQ(events[0]["tid"], 0);
+  EXPECT_EQ(events[0]["pid"], 3001);
+  EXPECT_EQ(events[0]["tid"], 3001);
   EXPECT_DOUBLE_EQ(events[0]["ts"].get<double>(), 12.5e6);
   EXPECT_DOUBLE_EQ(events[0]["dur"].get<double>(), 6000);
   EXPECT_EQ(events[0]["args"]["micro_batch"], 2);
@@ -71,7 +71,7 @@ TEST(TraceTest, RanksAreProcessesAndStreamsAreTracks) {
   std::vector<std::string> events;
   for (int rank = 0; rank < 2; ++rank) {
     Trace trace(&clock);
-    trace.NameProcess(rank, StrCat("rank ", rank));
+    trace.NameRank(rank, StrCat("rank ", rank));
     const int tp = trace.AddStream("tp", 1);
     trace.SetRecording(true);
     trace.Add({.name = "send",
@@ -102,6 +102,76 @@ TEST(TraceTest, TheCheckFindsWhatIsWrong) {
   arrow.SetRecording(true);
   arrow.Add({.name = "recv", .start_s = 1, .end_s = 3, .arrow = TraceArrow::kTo, .arrow_id = 5});
   EXPECT_NE(ProblemOfTrace(Written({arrow.Events()})).find("without a start"), std::string::npos);
+}
+
+// Two ranks with two tracks each, as the writer numbers them: pids 1 and 1001.
+Json TwoRanks() {
+  FakeClock clock;
+  std::vector<std::string> events;
+  for (int rank = 0; rank < 2; ++rank) {
+    Trace trace(&clock);
+    trace.NameRank(rank, StrCat("rank ", rank));
+    const int tp = trace.AddStream("tp", 1);
+    trace.SetRecording(true);
+    for (const int stream : {0, tp}) {
+      trace.Add({.name = "x", .stream = stream, .start_s = 1, .end_s = 2});
+    }
+    events.push_back(trace.Events());
+  }
+  return Written(events);
+}
+
+// With another number wherever a process or a track has this one.
+Json Renumbered(Json trace, const char* key, int from, int to) {
+  for (Json& event : trace["traceEvents"]) {
+    if (event[key] == from) event[key] = to;
+  }
+  return trace;
+}
+
+TEST(TraceTest, TheCheckFindsNumbersThatPerfettoMisplaces) {
+  const Json good = TwoRanks();
+  ASSERT_EQ(ProblemOfTrace(good), "");
+  const auto problem = [&](const char* key, int from, int to) {
+    return ProblemOfTrace(Renumbered(good, key, from, to));
+  };
+  EXPECT_NE(problem("tid", 1, 0).find("tid is no integer above 0"), std::string::npos);
+  EXPECT_NE(problem("pid", 1, 0).find("pid is no integer above 0"), std::string::npos);
+  EXPECT_EQ(problem("tid", 1002, 2), "tid 2 in two processes");
+  EXPECT_EQ(problem("tid", 1001, 1003), "pid 1001: its first track is tid 1002");
+  Json upside_down = good;
+  for (Json& event : upside_down["traceEvents"]) {
+    if (event["name"] == "thread_sort_index" && event["tid"] == 2) event["args"]["sort_index"] = -1;
+  }
+  EXPECT_EQ(ProblemOfTrace(upside_down), "tid 2 stands above tid 1");
+}
+
+TEST(TraceTest, ANanosecondTooLongIsAnOverlap) {
+  Json trace = TwoRanks();
+  Json inner = trace["traceEvents"].back();
+  inner["ts"] = inner["ts"].get<double>() + 0.001;
+  trace["traceEvents"].push_back(inner);
+  EXPECT_NE(ProblemOfTrace(trace).find("overlaps"), std::string::npos);
+}
+
+TEST(TraceTest, TracksHaveTheNumbersOfTheirPlaces) {
+  FakeClock clock;
+  Trace trace(&clock);
+  trace.NameRank(2, "rank 2");
+  for (const auto& [name, order] :
+       {std::pair("world", 9), std::pair("dp", 4), std::pair("tp", 1), std::pair("pp", 9)}) {
+    trace.AddStream(name, order);
+  }
+  const Json json = Written({trace.Events()});
+  std::vector<std::pair<int, std::string>> tracks;
+  for (const Json& event : EventsOf(json, "M")) {
+    EXPECT_EQ(event["pid"], 2001);
+    if (event["name"] == "thread_name") tracks.emplace_back(event["tid"], event["args"]["name"]);
+  }
+  EXPECT_EQ(tracks,
+            (std::vector<std::pair<int, std::string>>{
+                {2001, "compute"}, {2002, "tp"}, {2003, "dp"}, {2004, "world"}, {2005, "pp"}}));
+  EXPECT_EQ(ProblemOfTrace(json), "");
 }
 
 TEST(TraceTest, NothingIsKeptWhileNotRecording) {
