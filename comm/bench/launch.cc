@@ -1,11 +1,9 @@
 #include "comm/bench/launch.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "comm/net/free_port.h"
 #include "comm/rendezvous/rank_environment.h"
 
 extern char** environ;
@@ -26,22 +25,6 @@ namespace cria::comm {
 namespace {
 
 constexpr size_t kCaptureBytesMax = size_t{4} << 20;
-
-// A port that was free a moment ago.
-StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  const bool bound = fd >= 0 &&
-                     bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (!bound) return InternalError("no free port: ", std::strerror(error));
-  return ntohs(address.sin_port);
-}
 
 std::vector<std::string> EnvironmentOf(const std::map<std::string, std::string>& over) {
   std::vector<std::string> all;

@@ -1,16 +1,13 @@
 #include "tests/support/comm_ranks.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -18,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/str.h"
+#include "comm/net/free_port.h"
 
 namespace cria {
 namespace {
@@ -104,17 +102,12 @@ Mutex* ForkMutex() {
   return &mu;
 }
 
-bool CanListen(int port) {
+// A socket of the search must not live on in a rank.
+int FreePort() {
   MutexLock lock(ForkMutex());
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  CRIA_CHECK(fd >= 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  close(fd);
-  return bound;
+  const StatusOr<int> port = comm::FreePort();
+  CRIA_CHECK(port.ok(), Message(port.status()));
+  return *port;
 }
 
 pid_t Fork() {
@@ -123,20 +116,6 @@ pid_t Fork() {
 }
 
 }  // namespace
-
-int FreePort() {
-  // Below the ports that the kernel gives to connections, which could take it before rank 0 does;
-  // counted, so that jobs side by side have different ones.
-  constexpr int kFirst = 10'000, kNumPorts = 20'000;
-  static std::atomic<int> next{
-      static_cast<int>(static_cast<int64_t>(RealClock()->UnixSeconds() * 1e6) % kNumPorts)};
-  for (int tries = 0; tries < kNumPorts; ++tries) {
-    const int port = kFirst + next++ % kNumPorts;
-    if (CanListen(port)) return port;
-  }
-  CRIA_CHECK(false, "no free port");
-  return 0;
-}
 
 void RunRankThreads(const RankOptions& options,
                     const std::function<void(comm::Communicator& world)>& body) {

@@ -32,9 +32,6 @@ struct RankOptions {
   std::function<void(int rank, comm::WorldOptions* options)> adjust = {};
 };
 
-// A port of 127.0.0.1 that nobody listens on.
-int FreePort();
-
 // Each rank is a thread; returns when all bodies have.
 void RunRankThreads(const RankOptions& options,
                     const std::function<void(comm::Communicator& world)>& body);

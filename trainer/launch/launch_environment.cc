@@ -1,43 +1,16 @@
 #include "trainer/launch/launch_environment.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/hash.h"
-#include "comm/net/fd.h"
+#include "comm/net/free_port.h"
 
 namespace cria::trainer {
 namespace {
 
 constexpr int kTorchrunPort = 29500;
-
-bool IsFree(int port) {
-  const comm::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  return fd.valid() &&
-         bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-}
-
-// A port that nobody has: below those that the kernel gives away, to one of this very job's sockets
-// as well, before rank 0 takes it. Launchers that start at one moment look at different ones first.
-StatusOr<int> FreePort() {
-  constexpr int kFirst = 10'000, kNumPorts = 20'000;
-  const uint64_t start = Hash64(StrCat(getpid(), " ", RealClock()->UnixSeconds()));
-  for (uint64_t i = 0; i < kNumPorts; ++i) {
-    const int port = kFirst + static_cast<int>((start + i) % kNumPorts);
-    if (IsFree(port)) return port;
-  }
-  return ResourceExhaustedError("no free port in [", kFirst, ", ", kFirst + kNumPorts,
-                                "); choose one: --master-port");
-}
 
 Status CheckOptions(const LaunchOptions& options) {
   if (options.command.empty()) return InvalidArgumentError("no command to launch");
@@ -74,7 +47,7 @@ StatusOr<LaunchOptions> ResolveLaunch(const LaunchOptions& options) {
   if (job.master_port == 0) {
     job.master_port = kTorchrunPort;
     if (alone) {
-      CRIA_ASSIGN_OR_RETURN(job.master_port, FreePort());
+      CRIA_ASSIGN_OR_RETURN(job.master_port, comm::FreePort());
     }
   }
   if (job.run_id.empty()) {

@@ -5,8 +5,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "comm/net/address.h"
-#include "comm/net/socket.h"
+#include "comm/net/free_port.h"
 
 namespace cria::comm {
 namespace {
@@ -34,15 +33,8 @@ RankEnvironment EnvironmentOf(int rank, int world_size, int port) {
           .job = {}};
 }
 
-int FreePort() {
-  const auto address = ParseAddress("127.0.0.1", 0);
-  const auto fd = Listen(*address, 1);
-  EXPECT_TRUE(fd.ok()) << fd.status();
-  return LocalAddress(fd->get())->port();
-}
-
 std::vector<StatusOr<RankMap>> RunJob(const JobOptions& options) {
-  const int port = options.port != 0 ? options.port : FreePort();
+  const int port = options.port != 0 ? options.port : FreePort().value();
   std::vector<StatusOr<RankMap>> outcomes(static_cast<size_t>(options.world_size),
                                           NotFoundError("never started"));
   std::vector<std::thread> threads;

@@ -24,9 +24,6 @@ RankInfo RecordOf(int rank);
 // The environment of one rank of a job on this machine.
 RankEnvironment EnvironmentOf(int rank, int world_size, int port);
 
-// A port of 127.0.0.1 that was free a moment ago.
-int FreePort();
-
 struct JobOptions {
   int world_size = 2;
   RendezvousOptions rendezvous = {.timeout_s = 60};

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "comm/net/address.h"
+#include "comm/net/free_port.h"
 #include "comm/net/socket.h"
 #include "comm/rendezvous/frame.h"
 #include "comm/rendezvous/messages.h"
@@ -184,7 +185,7 @@ TEST(RendezvousFaultsTest, ARankOfAnotherJobIsTurnedAwayByName) {
 }
 
 TEST(RendezvousFaultsTest, ARankOfAnotherJobHarmsNobody) {
-  const int port = FreePort();
+  const int port = FreePort().value();
   Tally turned_away;
   std::thread stranger([port, &turned_away] {
     RankEnvironment environment = EnvironmentOf(1, 2, port);
@@ -202,7 +203,7 @@ TEST(RendezvousFaultsTest, ARankOfAnotherJobHarmsNobody) {
 TEST(RendezvousFaultsTest, ARankThatDiesInTheTreeIsNamedToAll) {
   for (const int degree : {2, 3, 16}) {
     constexpr int kRanks = 12;
-    const int port = FreePort();
+    const int port = FreePort().value();
     const auto outcomes = RunJob({.world_size = kRanks,
                                   .rendezvous = {.timeout_s = 60, .degree = degree},
                                   .port = port,
@@ -215,7 +216,7 @@ TEST(RendezvousFaultsTest, ARankThatDiesInTheTreeIsNamedToAll) {
 }
 
 TEST(RendezvousFaultsTest, GarbageHarmsNobody) {
-  const int port = FreePort();
+  const int port = FreePort().value();
   Tally begun;
   std::vector<Fd> held;  // clients that say nothing, or a little, and stay
   const auto outcomes =
@@ -337,7 +338,7 @@ TEST(RendezvousFaultsTest, SaysThatThePortIsTakenByAnotherProgram) {
 
 TEST(RendezvousFaultsTest, MeetsOverIpv6) {
   if (!Listen(*ParseAddress("::1", 0), 1).ok()) GTEST_SKIP() << "this machine has no IPv6 loopback";
-  const int port = FreePort();
+  const int port = FreePort().value();
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 6; ++rank) {
     ranks.emplace_back([rank, port] {
