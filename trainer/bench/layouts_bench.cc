@@ -121,11 +121,7 @@ class BenchRank {
  public:
   BenchRank(const TrainConfig& config, std::string folder, comm::Communicator* world,
             debug::StreamTimes* times)
-      : config_(config),
-        folder_(std::move(folder)),
-        world_(world),
-        times_(times),
-        ops_(model::cpu::NewCpuOps()) {}
+      : config_(config), folder_(std::move(folder)), world_(world), times_(times) {}
 
   Status Open() {
     CRIA_ASSIGN_OR_RETURN(TokenDataset train, TokenDataset::Open(config_.data.path, "train"));
@@ -169,11 +165,13 @@ class BenchRank {
     }
     SetNumThreads(variant.one_process() ? kRanks : 1);
     const TrainConfig config = WithLayout(config_, layout);
-    m->planned_bytes = PlanRank(config, layout, world_->rank(), *ops_).total();
     const int64_t before = UsedMemoryBytes();
+    // Its own: what a backend keeps of one run's weights is no use of the next one.
+    const std::unique_ptr<model::Ops> ops = model::cpu::NewCpuOps();
+    m->planned_bytes = PlanRank(config, layout, world_->rank(), *ops).total();
     MemoryWatcher watcher;
     TrainLoop loop(config, {.out_dir = out_dir,
-                            .ops = ops_.get(),
+                            .ops = ops.get(),
                             .clock = RealClock(),
                             .groups = groups ? &*groups : nullptr,
                             .times = variant.one_process() ? nullptr : times_,
@@ -190,7 +188,6 @@ class BenchRank {
   const std::string folder_;
   comm::Communicator* const world_;
   debug::StreamTimes* const times_;
-  const std::unique_ptr<model::Ops> ops_;
   std::unique_ptr<TokenDataset> train_, val_;
 };
 
