@@ -49,7 +49,8 @@ class Backoff {
 // A seed for Backoff that differs between processes and calls.
 uint64_t BackoffSeed();
 
-// A socket that listens; LocalAddress tells the port that 0 became. SO_REUSEADDR is set.
+// A socket that listens; LocalAddress tells the port that 0 became. SO_REUSEADDR is set, and
+// TCP_NODELAY for what it accepts.
 StatusOr<Fd> Listen(const SocketAddress& address, int backlog);
 
 // The next connection, non-blocking. TryAccept returns an invalid Fd when there is none now (or it
@@ -58,7 +59,9 @@ StatusOr<Fd> Accept(int listener, double deadline_s);
 StatusOr<Fd> TryAccept(int listener);
 
 // One try, not waited for: the socket becomes writable when it is over; ConnectResult tells how.
-StatusOr<Fd> StartConnect(const SocketAddress& address);
+// receive_bytes > 0: room in the kernel for as much, so that it arrives while nobody reads; else as
+// the kernel thinks fit, which begins with 64 KiB.
+StatusOr<Fd> StartConnect(const SocketAddress& address, int receive_bytes = 0);
 // Returns OK when connected; call it when the socket is writable.
 Status ConnectResult(int fd, const SocketAddress& address);
 

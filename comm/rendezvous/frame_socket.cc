@@ -20,13 +20,17 @@ constexpr size_t kReserveBytesMax = size_t{4} << 20;
 
 }  // namespace
 
-Status FrameSocket::Connect(const SocketAddress& address, SharedFrame first) {
-  CRIA_ASSIGN_OR_RETURN(fd_, StartConnect(address));
+Status FrameSocket::Connect(const SocketAddress& address, std::vector<SharedFrame> first,
+                            int receive_bytes) {
+  CRIA_ASSIGN_OR_RETURN(fd_, StartConnect(address, receive_bytes));
   address_ = address;
   connecting_ = true;
   if (counters_ != nullptr) ++counters_->connections;
-  // Inside a host the connection is there by now, as a rule, and the frame goes out at once.
-  Send(std::move(first));
+  for (const SharedFrame& frame : first) Count(*frame);
+  queue_ = std::move(first);
+  // Inside a host the connection is there by now, as a rule, and the frames go out at once. An
+  // error shows again when the loop asks the socket.
+  WriteSome();
   return Start();
 }
 
@@ -69,12 +73,15 @@ void FrameSocket::Fail(const Status& why) {
   owner_->OnClosed(this, why);
 }
 
+void FrameSocket::Count(const std::string& frame) {
+  if (counters_ == nullptr) return;
+  ++counters_->messages;
+  counters_->bytes += static_cast<int64_t>(frame.size());
+}
+
 void FrameSocket::Send(SharedFrame frame) {
   if (!open()) return;
-  if (counters_ != nullptr) {
-    ++counters_->messages;
-    counters_->bytes += static_cast<int64_t>(frame->size());
-  }
+  Count(*frame);
   queue_.push_back(std::move(frame));
   if (queue_.size() - first_ > 1 && !connecting_) return;
   // An error here shows again when the loop asks the socket.

@@ -1,7 +1,7 @@
 // A TCP connection that carries frames (frame.h), on an event loop.
 //
 //   FrameSocket socket(loop, owner, {.payload_bytes_max = 4096});
-//   CRIA_RETURN_IF_ERROR(socket.Connect(address, MakeFrame(FrameKind::kHello, payload)));
+//   CRIA_RETURN_IF_ERROR(socket.Connect(address, {MakeFrame(FrameKind::kHello, payload)}));
 //   CRIA_RETURN_IF_ERROR(socket.Adopt(fd));      // or one that was accepted
 //   socket.Send(frame);                          // queued, also before it is connected
 //
@@ -54,7 +54,9 @@ class FrameSocket : public EventHandler {
   FrameSocket& operator=(const FrameSocket&) = delete;
 
   // Starts to connect and sends `first`; a failure that shows later comes as OnClosed.
-  Status Connect(const SocketAddress& address, SharedFrame first);
+  // `receive_bytes` as StartConnect takes it.
+  Status Connect(const SocketAddress& address, std::vector<SharedFrame> first,
+                 int receive_bytes = 0);
   // Takes an accepted connection, and reads: the owner may be called before the return.
   Status Adopt(Fd fd);
   // Never calls the owner; what cannot be sent shows as OnClosed from the loop.
@@ -77,6 +79,7 @@ class FrameSocket : public EventHandler {
 
  private:
   Status Start();
+  void Count(const std::string& frame);
   // False when the connection is broken.
   bool WriteSome();
   void ReadSome();

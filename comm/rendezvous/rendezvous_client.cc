@@ -25,7 +25,18 @@ constexpr size_t kStrangersMax = 64;
 constexpr int kListenBacklogMin = 128;
 // An encoded map has at most so many bytes a rank, and the same again for a small world.
 constexpr uint64_t kMapBytesPerRankMax = 1024;
+// Twice what a map has, as a rule: the kernel counts its own overhead, too.
+constexpr int64_t kMapRoomBytesPerRank = 48;
+constexpr int64_t kKernelRoomBytes = int64_t{128} << 10;
+constexpr int64_t kMapRoomBytesMax = int64_t{4} << 20;
 constexpr int64_t kUpTag = 0;
+
+// Room for the whole map, so that it comes in one piece, also to a rank that is busy: a parent that
+// waits for room sends some of it twice. 0: the kernel's own choice is larger.
+int MapRoomBytes(int world_size) {
+  const int64_t bytes = int64_t{world_size} * kMapRoomBytesPerRank;
+  return bytes <= kKernelRoomBytes ? 0 : static_cast<int>(std::min(bytes, kMapRoomBytesMax));
+}
 
 uint32_t MapBytesMax(int world_size) {
   return static_cast<uint32_t>(static_cast<uint64_t>(world_size + 1) * kMapBytesPerRankMax);
@@ -80,7 +91,7 @@ void RendezvousClient::Begin() {
   if (const Status status = OpenListener(); !status.ok()) return Fail(status);
   state_ = State::kRegistering;
   up_is_master_ = true;
-  BeginTry(config_.master, HelloFrame());
+  BeginTry(config_.master, {HelloFrame()});
 }
 
 SharedFrame RendezvousClient::HelloFrame() const {
@@ -102,10 +113,12 @@ SharedFrame RendezvousClient::JoinFrame() const {
                                                  .rank = config_.environment.rank}));
 }
 
-void RendezvousClient::BeginTry(const SocketAddress& address, SharedFrame first) {
+void RendezvousClient::BeginTry(const SocketAddress& address, std::vector<SharedFrame> first) {
   up_ = std::make_unique<FrameSocket>(loop_, this, kSmallPayloadBytesMax, &counters_);
   up_->SetTag(kUpTag);
-  if (const Status status = up_->Connect(address, std::move(first)); !status.ok()) {
+  if (const Status status =
+          up_->Connect(address, std::move(first), MapRoomBytes(config_.environment.world_size));
+      !status.ok()) {
     // Without a port or a descriptor no try will do better.
     return status.code() == StatusCode::kUnavailable ? StartOver(status) : Fail(status);
   }
@@ -187,23 +200,25 @@ void RendezvousClient::OnPlace(std::string_view payload) {
   } else {
     CloseListener();
   }
+  records_.clear();
+  WireWriter writer(&records_);
+  WriteRecord({.rank = config_.environment.rank, .info = config_.record}, &writer);
+  num_records_ = 1;
+  num_gathered_ = 1;
   if (shape_.Parent(place_.position) > 0) {
     const auto parent = ParseAddress(place_.parent_address, place_.parent_port);
     if (!parent.ok()) return Fail(Annotate(parent.status(), "rendezvous: the parent's address"));
     up_->Abort();
     loop_->DestroyLater(std::move(up_));
     up_is_master_ = false;
-    BeginTry(*parent, JoinFrame());
+    std::vector<SharedFrame> first = {JoinFrame()};
+    // A leaf waits for nobody's records, and says all that it has to say at once.
+    if (shape_.SubtreeSize(place_.position) == 1) first.push_back(TakeRecords());
+    BeginTry(*parent, std::move(first));
     if (up_ == nullptr || !up_->open()) return;
   }
   up_->SetPayloadBytesMax(MapBytesMax(shape_.num_ranks));
-  records_.clear();
-  num_records_ = 0;
-  num_gathered_ = 0;
-  std::string own;
-  WireWriter writer(&own);
-  WriteRecord({.rank = config_.environment.rank, .info = config_.record}, &writer);
-  AddRecords(1, own);
+  if (num_records_ > 0) SendRecords(/*first=*/true);
 }
 
 void RendezvousClient::AddRecords(int count, std::string_view bytes) {
@@ -211,6 +226,10 @@ void RendezvousClient::AddRecords(int count, std::string_view bytes) {
   records_.append(bytes);
   num_records_ += count;
   num_gathered_ += count;
+  SendRecords(first);
+}
+
+void RendezvousClient::SendRecords(bool first) {
   if (num_gathered_ >= shape_.SubtreeSize(place_.position) ||
       records_.size() >= kRecordsBytesTarget) {
     return FlushRecords();
@@ -220,16 +239,19 @@ void RendezvousClient::AddRecords(int count, std::string_view bytes) {
       loop_->StartTimer(loop_->now_s() + kRecordsDelaySeconds, [this] { FlushRecords(); });
 }
 
-void RendezvousClient::FlushRecords() {
-  loop_->CancelTimer(records_timer_);
-  if (num_records_ == 0 || up_ == nullptr) return;
+SharedFrame RendezvousClient::TakeRecords() {
   std::string payload;
   WireWriter writer(&payload);
   writer.Varint(static_cast<uint64_t>(num_records_));
   payload += records_;
   records_.clear();
   num_records_ = 0;
-  up_->Send(MakeFrame(FrameKind::kRecords, payload));
+  return MakeFrame(FrameKind::kRecords, payload);
+}
+
+void RendezvousClient::FlushRecords() {
+  loop_->CancelTimer(records_timer_);
+  if (num_records_ > 0 && up_ != nullptr) up_->Send(TakeRecords());
 }
 
 void RendezvousClient::OnEvents(uint32_t) {

@@ -25,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "comm/engine/rank_map.h"
@@ -95,7 +96,7 @@ class RendezvousClient : public FrameSocket::Owner, public EventHandler {
 
   // One try, from the master on.
   void Begin();
-  void BeginTry(const SocketAddress& address, SharedFrame first);
+  void BeginTry(const SocketAddress& address, std::vector<SharedFrame> first);
   void StartOver(const Status& why);
   Status OpenListener();
   void CloseListener();
@@ -110,6 +111,10 @@ class RendezvousClient : public FrameSocket::Owner, public EventHandler {
   void OnJoin(Child* child, std::string_view payload);
   void OnChildRecords(Child* child, std::string_view payload);
   void AddRecords(int count, std::string_view bytes);
+  // Now, if those of all ranks below are there; else soon. `first`: none were waiting so far.
+  void SendRecords(bool first);
+  // Those that were not sent yet, in a frame.
+  SharedFrame TakeRecords();
   void FlushRecords();
   int NumJoined() const;
 

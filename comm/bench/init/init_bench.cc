@@ -128,14 +128,14 @@ double Exponent(const Curve& curve) {
 
 void PrintHeader(const Scheme& scheme) {
   std::printf("\n# %s: %s\n", scheme.name.c_str(), scheme.what.c_str());
-  std::printf("%8s %9s %9s %9s %7s %9s %10s %10s %10s %10s\n", "ranks", "seconds", "map s",
-              "us/rank", "rounds", "connects", "messages", "MB", "map KB", "processes");
+  std::printf("%8s %9s %9s %9s %9s %7s %9s %10s %10s %10s %10s\n", "ranks", "seconds", "map s",
+              "cpu s", "us/rank", "rounds", "connects", "messages", "MB", "map KB", "processes");
 }
 
 void PrintRow(const Row& row) {
   const InitSample& s = row.sample;
-  std::printf("%8d %9.3f %9.3f %9.1f %7d %9lld %10lld %10.1f %10.1f %10d\n", row.ranks, s.seconds,
-              s.map_seconds, 1e6 * s.seconds / row.ranks, s.rounds,
+  std::printf("%8d %9.3f %9.3f %9.3f %9.1f %7d %9lld %10lld %10.1f %10.1f %10d\n", row.ranks,
+              s.seconds, s.map_seconds, s.cpu_seconds, 1e6 * s.seconds / row.ranks, s.rounds,
               static_cast<long long>(s.connections), static_cast<long long>(s.messages),
               1e-6 * static_cast<double>(s.bytes), 1e-3 * static_cast<double>(s.map_bytes),
               s.processes);
@@ -191,6 +191,7 @@ Json ToJson(const Flags& flags, const std::vector<Curve>& curves) {
                              {"groups", curve.scheme->virtual_ranks ? flags.groups : 0},
                              {"seconds", s.seconds},
                              {"map_seconds", s.map_seconds},
+                             {"cpu_seconds", s.cpu_seconds},
                              {"exponent", exponent},
                              {"rounds", s.rounds},
                              {"connections", s.connections},

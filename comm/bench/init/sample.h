@@ -13,6 +13,7 @@ namespace cria::comm {
 struct InitSample {
   double seconds = 0;      // from the first rank's first step to the last rank's last
   double map_seconds = 0;  // to the last rank that has the map; 0 where there is no such moment
+  double cpu_seconds = 0;  // of all processes until then, the kernel's included; 0: not counted
   int rounds = 0;          // messages one after another on the longest way; 0: not counted
   int64_t connections = 0;
   int64_t messages = 0;

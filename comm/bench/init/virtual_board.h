@@ -24,6 +24,7 @@ inline constexpr int kVirtualWorkersMax = 64;
 struct VirtualReport {
   double map_s = 0;   // when it saw the last rank of the job have its map
   double done_s = 0;  // when it saw the last rank of the job done
+  double cpu_s = 0;   // of this worker until then
   int rounds = 0;
   WireCounters counters = {};
   int64_t map_bytes = 0;

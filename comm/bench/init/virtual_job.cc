@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <memory>
 #include <set>
 #include <vector>
@@ -36,6 +37,13 @@ constexpr useconds_t kReadyPollMicroseconds = 200;
 constexpr int64_t kDescriptorsBeside = 128;
 
 double Now() { return RealClock()->MonotonicSeconds(); }
+
+// That this process has used, the kernel's part included.
+double CpuSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 // One process: an event loop with its share of the ranks; the first has the master, too.
 class Worker {
@@ -72,10 +80,10 @@ class Worker {
       // Before the ranks are asked whether they are done: a job that ends late is late.
       if (Now() > deadline_s) return LateError();
       if (report_.done_s > 0) break;
-      StartSome();
-      const bool starting = next_rank_ < last_rank_;
+      // While ranks can still be started, a look; else until one of them has got something.
+      const bool started = StartSome();
       CRIA_RETURN_IF_ERROR(
-          loop_->RunOnce(loop_->now_s() + (starting ? kStartPollSeconds : kPollSeconds)));
+          loop_->RunOnce(loop_->now_s() + (started ? kStartPollSeconds : kPollSeconds)));
       NoteTimes();
     }
     Report();
@@ -90,10 +98,9 @@ class Worker {
   }
 
   Status LateError() const {
-    return DeadlineExceededError("init benchmark: after ", options_.timeout_s, " s ",
-                                 board_->num_with_map.load(), " of ", options_.num_ranks,
-                                 " ranks had their map, and ", board_->num_done.load(),
-                                 " their groups");
+    return DeadlineExceededError(
+        "init benchmark: after ", options_.timeout_s, " s ", board_->num_with_map.load(), " of ",
+        options_.num_ranks, " ranks had their map, and ", board_->num_done.load(), " their groups");
   }
 
   Status Serve() {
@@ -113,7 +120,9 @@ class Worker {
     return OkStatus();
   }
 
-  void StartSome() {
+  // False when no rank could be started: all have been, or too many wait for their place.
+  bool StartSome() {
+    const int first = next_rank_;
     const size_t starting_max = static_cast<size_t>(kStartingMax / (num_workers_ - 1));
     while (first_starting_ < ranks_.size() && ranks_[first_starting_]->placed()) ++first_starting_;
     for (int i = 0; i < kStartsAtOnce && next_rank_ < last_rank_ &&
@@ -127,6 +136,7 @@ class Worker {
       }
       ranks_.back()->Start();
     }
+    return next_rank_ > first;
   }
 
   void NoteTimes() {
@@ -136,6 +146,7 @@ class Worker {
     }
     if (board_->num_done.load(std::memory_order_acquire) == options_.num_ranks) {
       report_.done_s = Now();
+      report_.cpu_s = CpuSeconds();
     }
   }
 
@@ -245,6 +256,7 @@ InitSample Summarise(const VirtualBoard& board, int num_workers, double start_s)
     };
     sample.seconds = earliest(sample.seconds, report.done_s);
     sample.map_seconds = earliest(sample.map_seconds, report.map_s);
+    sample.cpu_seconds += report.cpu_s;
     sample.rounds = std::max(sample.rounds, report.rounds);
     sample.connections += report.counters.connections;
     sample.messages += report.counters.messages;

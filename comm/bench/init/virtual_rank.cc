@@ -326,11 +326,11 @@ Status VirtualRank::OpenGroups(const RankMap& map) {
     CRIA_RETURN_IF_ERROR(ConnectTo(map, peer, std::move(groups)));
   }
   for (const auto& [peer, group] : remote) CRIA_RETURN_IF_ERROR(ConnectTo(map, peer, {group}));
-  // The members are no longer needed; the ids are.
+  // The members are no longer needed, nor is their memory; the ids are.
   for (MeshGroup& group : groups_) {
     const auto size = group.members.size();
     const int previous = group.members[(static_cast<size_t>(group.position) + size - 1) % size];
-    group.members = {previous};
+    group.members = std::vector<int>{previous};
   }
   CountDown();
   return OkStatus();

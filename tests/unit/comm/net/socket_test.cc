@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -48,6 +50,36 @@ TEST(SocketTest, MovesBytesBothWays) {
     sender.join();
     EXPECT_EQ(sent, got);
   }
+}
+
+TEST(SocketTest, SmallMessagesDoNotWaitForOthers) {
+  Served served = ListenOn("127.0.0.1");
+  const Fd client = *Connect(served.address, In(20));
+  const Fd server = *Accept(served.listener.get(), In(20));
+  for (const Fd* fd : {&client, &server}) {
+    int value = 0;
+    socklen_t length = sizeof(value);
+    ASSERT_EQ(getsockopt(fd->get(), IPPROTO_TCP, TCP_NODELAY, &value, &length), 0);
+    EXPECT_EQ(value, 1);
+  }
+}
+
+TEST(SocketTest, BytesFindRoomWhileNobodyReads) {
+  constexpr int kBytes = 128 << 10;  // twice what the kernel has room for at first
+  Served served = ListenOn("127.0.0.1");
+  const StatusOr<Fd> client = StartConnect(served.address, 4 * kBytes);
+  ASSERT_TRUE(client.ok()) << client.status();
+  const Fd server = *Accept(served.listener.get(), In(20));
+  const std::vector<std::byte> bytes(kBytes);
+  ASSERT_TRUE(SendExactly(server.get(), bytes, In(20)).ok());
+  // All of them are there before one of them is read.
+  std::vector<std::byte> got(kBytes);
+  const double end_s = In(20);
+  while (recv(client->get(), got.data(), got.size(), MSG_PEEK) < kBytes &&
+         RealClock()->MonotonicSeconds() < end_s) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(recv(client->get(), got.data(), got.size(), 0), kBytes);
 }
 
 TEST(SocketTest, EndOfStreamIsAClosedPeerWhateverErrnoSays) {
