@@ -264,7 +264,8 @@ struct Quantized {
 struct StepShape {
   int64_t batch = 0, time = 0;
   int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
-  int64_t kept_elements = 0;   // of all weights that Matmul gets with keep_b
+  int64_t kept_layers = 0;     // layers whose weights Matmul gets with keep_b
+  bool kept_head = false;      // and so the head's
   int64_t head_rows = 0;       // rows of a tile of the head's loss
   int64_t attention_time = 0;  // queries of a sequence that attention gets at once; 0: time
   bool bf16 = false;

@@ -7,6 +7,7 @@
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -60,6 +61,50 @@ void PlanTiles(int64_t m, int64_t n, std::vector<Tile>* tiles) {
       }
     }
   }
+}
+
+// Weights are packed where a whole row of tiles shares them.
+bool SharesWeights(const std::vector<Tile>& tiles, int64_t columns) {
+  return !tiles.empty() && tiles[0].columns == columns;
+}
+
+// How many packed forms of a weight products of `rows` rows and those of `more` keep: one for each
+// height of their tiles.
+int64_t CountPackedForms(int64_t rows, int64_t more, int64_t columns) {
+  std::set<int64_t> heights;
+  std::vector<Tile> tiles;
+  for (const int64_t m : {rows, more}) {
+    if (m == 0) continue;
+    PlanTiles(m, columns, &tiles);
+    if (!SharesWeights(tiles, columns)) continue;
+    for (const Tile& tile : tiles) heights.insert(tile.rows);
+  }
+  return static_cast<int64_t>(heights.size());
+}
+
+// Of all weights' packed forms: in fp32 for the backward products, in bf16 for both directions.
+int64_t PackedElements(const StepShape& shape) {
+  struct Weight {
+    int64_t out, in, count, rows, more_rows;
+  };
+  const int64_t rows = shape.batch * shape.time, layers = shape.kept_layers;
+  const int64_t q = shape.heads * shape.head_dim, qkv = q + 2 * shape.kv_heads * shape.head_dim;
+  const Weight weights[] = {
+      {qkv, shape.dim, layers, rows, 0},
+      {shape.dim, q, layers, rows, 0},
+      {2 * shape.ffn, shape.dim, layers, rows, 0},
+      {shape.dim, shape.ffn, layers, rows, 0},
+      {shape.vocab, shape.dim, shape.kept_head ? 1 : 0, shape.head_rows,
+       shape.head_rows > 0 ? rows % shape.head_rows : 0},
+  };
+  int64_t elements = 0;
+  for (const Weight& w : weights) {
+    int64_t forms = 0;
+    if (shape.training) forms += CountPackedForms(w.rows, w.more_rows, w.in);
+    if (shape.bf16) forms += CountPackedForms(w.rows, w.more_rows, w.out);
+    elements += w.count * forms * w.out * w.in;
+  }
+  return elements;
 }
 
 // oneDNN follows CRIA_CPU_ISA downwards. Must run before its first kernel is made.
@@ -261,8 +306,7 @@ class Gemm::Impl {
 
   // The product by matmul primitives; false when the library lacks one of those needed.
   bool RunPrimitives(const MatmulArgs& args, int64_t k) {
-    // Weights are packed when a whole row of tiles shares them.
-    const bool packed_b = args.keep_b && tiles_[0].columns == args.c.dim(1);
+    const bool packed_b = args.keep_b && SharesWeights(tiles_, args.c.dim(1));
     const bool direct = args.scale == 1;
     const auto key_of = [&](const Tile& tile) {
       return Key{.m = tile.rows,
@@ -402,9 +446,7 @@ int64_t Gemm::PlanBytes(const StepShape& shape) {
   // Weight gradients have a weight's rows.
   if (shape.chain) return std::max(panels, PanelGemm::PlanBytes(std::max(rows, widest), widest));
   if (ActiveIsa() == Isa::kAvx512 && (!shape.bf16 || CpuHasBf16())) {
-    // Packed weights: in fp32 a copy for the backward products, in bf16 one for each direction.
-    const int64_t copies = (shape.bf16 ? 1 : 0) + (shape.training ? 1 : 0);
-    return panels + copies * shape.kept_elements * (shape.bf16 ? 2 : 4);
+    return panels + PackedElements(shape) * (shape.bf16 ? 2 : 4);
   }
   if (!shape.bf16 || !shape.training) return panels;
   // Both operands of the backward products widened at their largest: a gradient beside an

@@ -227,11 +227,8 @@ StepShape ShapeOf(const LlamaConfig& config, const StageOptions& options,
   const Layout& layout = options.layout;
   // Gathered weights are not there from one use to the next: the backend keeps no form of them.
   const bool keeps_weights = layout.shard != Shard::kWeights || layout.replicas() == 1;
-  int64_t kept = parameters.num_matmul_elements();
-  if (IsFp8(options.precision)) {  // only the head's product reads a weight as it is
-    const int head = parameters.head_block();
-    kept = head < 0 ? 0 : parameters.blocks()[static_cast<size_t>(head)].size();
-  }
+  // In FP8 only the head's product reads a weight as it is.
+  const bool kept_layers = keeps_weights && !IsFp8(options.precision);
   const int64_t stretch = options.max_time / (layout.cp == 1 ? 1 : 2 * layout.cp);
   return {.batch = options.max_batch,
           .time = options.max_time / layout.cp,
@@ -241,7 +238,8 @@ StepShape ShapeOf(const LlamaConfig& config, const StageOptions& options,
           .head_dim = z.local.HeadDim(),
           .ffn = z.local.ffn,
           .vocab = z.vocab,
-          .kept_elements = keeps_weights ? kept : 0,
+          .kept_layers = kept_layers ? parameters.slice().num_layers() : 0,
+          .kept_head = keeps_weights && parameters.slice().head,
           .head_rows = HeadTileRows(z.vocab, z.rows, options.token_grain),
           .attention_time = options.invariant() ? options.token_grain : stretch,
           .bf16 = z.type == DType::kBF16,
