@@ -204,7 +204,8 @@ StatusOr<const ModelFiles*> FindInit(const TrainConfig& config, const std::strin
   return files;
 }
 
-void PrintSummary(const TrainSummary& summary, int64_t planned_bytes, const std::string& out_dir) {
+void PrintSummary(const TrainSummary& summary, const MemoryUse& memory, const JobRanks& ranks,
+                  const std::string& out_dir) {
   std::printf("\n%lld steps, %s tokens in %s (%s tokens/s)\n",
               static_cast<long long>(summary.steps),
               HumanCount(static_cast<double>(summary.tokens)).c_str(),
@@ -218,9 +219,11 @@ void PrintSummary(const TrainSummary& summary, int64_t planned_bytes, const std:
   if (summary.skipped_steps > 0) {
     std::printf(", %lld steps skipped", static_cast<long long>(summary.skipped_steps));
   }
-  const auto used = static_cast<double>(UsedMemoryBytes());
-  std::printf("\nmemory: %s planned, %s used\n",
-              HumanBytes(static_cast<double>(planned_bytes)).c_str(), HumanBytes(used).c_str());
+  std::printf("\nmemory: %s planned, %s used",
+              HumanBytes(static_cast<double>(memory.planned)).c_str(),
+              HumanBytes(static_cast<double>(memory.used)).c_str());
+  if (ranks.size() > 1) std::printf(" (rank %d, the most)", memory.rank);
+  std::printf("\n");
   std::printf("run: %s, checkpoint: %s\n", out_dir.c_str(), summary.checkpoint_dir.c_str());
 }
 
@@ -361,9 +364,11 @@ Status RunRank(const Flags& flags, StopSignals* signals, JobRanks* ranks, debug:
   }
   if (ranks->first()) CRIA_RETURN_IF_ERROR(WriteSideFiles(out_dir, data, start));
   CRIA_ASSIGN_OR_RETURN(const TrainSummary summary, loop->Run());
-  if (!ranks->first()) return OkStatus();
   const RankPlan mine = PlanRank(config, ranks->layout(), ranks->rank(), *ops);
-  PrintSummary(summary, mine.total() + plan.runtime, out_dir);
+  CRIA_ASSIGN_OR_RETURN(const MemoryUse memory,
+                        LargestUse(mine.total() + plan.runtime, ranks->world()));
+  if (!ranks->first()) return OkStatus();
+  PrintSummary(summary, memory, *ranks, out_dir);
   if (summary.stopped) {
     const std::string launch =
         ranks->size() == 1 ? "" : StrCat("launch -n ", ranks->size(), " -- ");

@@ -1,6 +1,7 @@
 #include "trainer/loop/memory.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <fstream>
 #include <functional>
@@ -20,6 +21,9 @@ namespace {
 // What oneDNN's generated kernels and packing buffers, OpenMP's stacks and the writers of a run add
 // to a process after the plan is made; measured, and small beside any model worth planning.
 constexpr int64_t kLaterRuntimeBytes = 5 << 20;
+// Through which groups move what lies in private memory, the activations of tp, cp and pp
+// (comm/shm/windows.h); measured too.
+constexpr int64_t kStagingBytes = 2 << 20;
 
 // Ids, targets, positions and document starts.
 int64_t BatchBytes(int64_t tokens) { return tokens * 4 * 4; }
@@ -201,6 +205,7 @@ JobPlan PlanJob(const TrainConfig& config, const model::Layout& layout, const mo
                                 model::MakeSchedule(shape, plan.num_micro_batches))
                     .bubble;
   plan.runtime = UsedMemoryBytes() + kLaterRuntimeBytes;
+  if (layout.tp * layout.cp * layout.pp > 1) plan.runtime += kStagingBytes;
   plan.num_parameters = model::ParameterLayout(config.model).num_elements();
   plan.flops = model::CountFlops(config.model, config.train.seq);
   return plan;
@@ -213,6 +218,25 @@ std::string DescribePlan(const TrainConfig& config, const JobPlan& plan) {
 int64_t UsedMemoryBytes() {
   return KibOf("/proc/self/status", "RssAnon:") * 1024 +
          KibOf("/proc/self/smaps_rollup", "Pss_Shmem:") * 1024;
+}
+
+StatusOr<MemoryUse> LargestUse(int64_t planned, comm::Communicator* world) {
+  MemoryUse most = {.planned = planned, .used = UsedMemoryBytes()};
+  if (world == nullptr) return most;
+  const std::array<int64_t, 2> own = {planned, most.used};
+  std::vector<std::array<int64_t, 2>> all(static_cast<size_t>(world->size()));
+  CRIA_RETURN_IF_ERROR(world
+                           ->AllGather({.input = own.data(),
+                                        .output = all.data(),
+                                        .count = static_cast<int64_t>(own.size()),
+                                        .dtype = comm::DataType::kInt64})
+                           .Wait());
+  most.used = -1;
+  for (int rank = 0; rank < world->size(); ++rank) {
+    const auto [plan, used] = all[static_cast<size_t>(rank)];
+    if (used > most.used) most = {.rank = rank, .planned = plan, .used = used};
+  }
+  return most;
 }
 
 }  // namespace cria::trainer

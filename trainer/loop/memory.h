@@ -3,8 +3,10 @@
 //   const JobPlan plan = PlanJob(config, layout, *ops);       // any number of ranks
 //   std::printf("%s", DescribePlan(config, plan).c_str());
 //   const RankPlan mine = PlanRank(config, layout, rank, *ops);
+//   ... the run ...
+//   CRIA_ASSIGN_OR_RETURN(const MemoryUse most, LargestUse(mine.total() + plan.runtime, world));
 //
-// Thread-safe. The plan of 405B on 16,384 ranks takes some 10 ms.
+// Thread-safe, but for what a communicator is. The plan of 405B on 16,384 ranks takes some 10 ms.
 
 #ifndef CRIA_TRAINER_LOOP_MEMORY_H_
 #define CRIA_TRAINER_LOOP_MEMORY_H_
@@ -13,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
+#include "comm/api/communicator.h"
 #include "model/llama/llama.h"
 #include "model/parallel/mesh.h"
 #include "trainer/config/train_config.h"
@@ -39,7 +43,7 @@ struct JobPlan {
   int64_t num_parameters = 0;         // of the model
   model::FlopsPerToken flops = {};
   // The process before the model: libraries, threads, tokenizer; measured now, plus what oneDNN
-  // generates later.
+  // generates later, and what groups of tp, cp and pp move activations through.
   int64_t runtime = 0;
 
   const RankPlan& largest() const;
@@ -58,6 +62,16 @@ std::string DescribePlan(const TrainConfig& config, const JobPlan& plan);
 // and its share of the segments that ranks of this host share (Pss_Shmem of
 // /proc/self/smaps_rollup: a page's size over the processes that have touched it). 0 if unknown.
 int64_t UsedMemoryBytes();
+
+struct MemoryUse {
+  int rank = 0;
+  int64_t planned = 0, used = 0;
+};
+
+// The rank of the job that uses most, and what was planned for it. All ranks call it, each with its
+// own plan, while all still hold what they use. `world` null: one rank. Errors are the
+// communicator's.
+StatusOr<MemoryUse> LargestUse(int64_t planned, comm::Communicator* world);
 
 }  // namespace cria::trainer
 

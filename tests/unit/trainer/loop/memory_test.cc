@@ -13,6 +13,7 @@
 #include "model/cpu/cpu_ops.h"
 #include "model/llama/parameters.h"
 #include "model/parallel/parameter_parts.h"
+#include "tests/support/comm_ranks.h"
 
 namespace cria::trainer {
 namespace {
@@ -225,6 +226,24 @@ TEST_F(MemoryTest, UsedMemoryFollowsWhatIsTouched) {
   std::vector<char> block(32 << 20, 1);
   EXPECT_NEAR(static_cast<double>(UsedMemoryBytes() - before), 32 << 20, 1 << 20);
   EXPECT_EQ(block[5], 1);
+}
+
+TEST_F(MemoryTest, TheRankThatUsesMostIsFound) {
+  const auto alone = LargestUse(7, nullptr);
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->rank, 0);
+  EXPECT_EQ(alone->planned, 7);
+  EXPECT_GT(alone->used, 0);
+  const auto reports = RunRankProcesses({.ranks = 3}, [](comm::Communicator& world) {
+    const std::vector<char> block(world.rank() == 1 ? 32 << 20 : 0, 1);
+    const auto most = LargestUse(100 + world.rank(), &world);
+    if (!most.ok()) return Message(most.status());
+    return StrCat("rank ", most->rank, " planned ", most->planned,
+                  most->used > (32 << 20) ? " much" : " little");
+  });
+  for (const RankOutcome& outcome : reports) {
+    EXPECT_EQ(outcome.report, "rank 1 planned 101 much");
+  }
 }
 
 }  // namespace
