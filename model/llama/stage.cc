@@ -388,20 +388,23 @@ Status Stage::SumKeyGradients(const TokenBatch& batch, const Tensor& sequences, 
                                               .dtype = WireType(summed.dtype())})
                              .Wait());
   }
-  if (!options_.invariant()) {
-    ops_->Copy(summed, own);
-    return OkStatus();
-  }
-  // Ranks that share a kv head have each its own queries' part.
-  if (groups_ != nullptr && groups_->kv != nullptr) {
+  // Ranks that share a kv head have each its own queries' part. Products take the sum, which is
+  // rounded once as on one rank, and take it on the first of them alone.
+  const ModelSlice& slice = parameters_.slice();
+  if (slice.kv_replicas > 1) {
     CRIA_RETURN_IF_ERROR(groups_->kv
                              ->AllReduce({.input = summed.data(),
                                           .output = summed.data(),
                                           .count = summed.num_elements(),
-                                          .dtype = comm::DataType::kInt64})
+                                          .dtype = WireType(summed.dtype())})
                              .Wait());
+    if (slice.kv_replica > 0) ops_->Zero(summed);
   }
-  ops_->FixedToFloat({.from = summed, .to = own, .log2_scale = kFlowingGradientLog2Scale});
+  if (options_.invariant()) {
+    ops_->FixedToFloat({.from = summed, .to = own, .log2_scale = kFlowingGradientLog2Scale});
+  } else {
+    ops_->Copy(summed, own);
+  }
   return OkStatus();
 }
 
@@ -546,21 +549,10 @@ Status Stage::WeightGradient(const LinearBackwardArgs& args) {
   return OkStatus();
 }
 
-// In invariant numerics each rank that shares a kv head has its whole gradients: the first counts
-// them. Otherwise each has the part of its own queries.
-Status Stage::QkvWeightGradient(const LinearBackwardArgs& qkv) {
-  if (!options_.invariant() || parameters_.slice().kv_replica == 0) return WeightGradient(qkv);
-  LinearBackwardArgs queries = qkv;
-  queries.dy = qkv.dy.Columns(0, local_.QDim());
-  queries.dw = qkv.dw.Rows(0, local_.QDim());
-  return WeightGradient(queries);
-}
-
-// By heads. Keys and values of a head that several ranks hold count on the first.
+// By heads.
 std::vector<Range> Stage::QkvGrains() const {
   const int64_t width = local_.HeadDim();
-  const bool counts_kv = parameters_.slice().kv_replica == 0;
-  const int64_t num = local_.heads + (counts_kv ? 2 * local_.kv_heads : 0);
+  const int64_t num = local_.heads + 2 * local_.kv_heads;
   std::vector<Range> grains;
   for (int64_t i = 0; i < num; ++i) grains.push_back({i * width, (i + 1) * width});
   return grains;
@@ -640,7 +632,7 @@ Status Stage::BackwardAttention(int64_t layer, const LayerWeights& w, const Laye
                                   .dw = MatrixOf(kQkv, local_, w.at, gradients),
                                   .w_factor = w.factor(kQkv)};
   CRIA_RETURN_IF_ERROR(PartialInputGradient(qkv, QkvGrains()));
-  CRIA_RETURN_IF_ERROR(QkvWeightGradient(qkv));
+  CRIA_RETURN_IF_ERROR(WeightGradient(qkv));
   return NormBackward(norm, w.at.attention_norm, step);
 }
 

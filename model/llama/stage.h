@@ -138,7 +138,8 @@ class Stage {
   Status AttentionBackward(const LayerState& s, const TokenBatch& batch, const Tensor& dattention,
                            const Tensor& dqkv);
 
-  // From gradients of keys and values by sequence to those of this rank's tokens.
+  // From gradients of keys and values by sequence to those of this rank's tokens; zero on a rank
+  // that shares them with an earlier one.
   Status SumKeyGradients(const TokenBatch& batch, const Tensor& sequences, const Tensor& own);
 
   // own = this rank's rows of the sum of `partial` over tp, in own's type.
@@ -150,7 +151,6 @@ class Stage {
   Status InputGradient(const LinearBackwardArgs& args);
   Status PartialInputGradient(const LinearBackwardArgs& args, std::span<const Range> grains);
   Status WeightGradient(const LinearBackwardArgs& args);
-  Status QkvWeightGradient(const LinearBackwardArgs& qkv);
   // Of the rows of the qkv and the gate_up matrix.
   std::vector<Range> QkvGrains() const;
   std::vector<Range> GateUpGrains() const;

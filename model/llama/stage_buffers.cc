@@ -196,9 +196,8 @@ StageBuffers StageBuffers::Allocate(const LlamaConfig& config, const StageOption
   if (slice.head) AllocateHead(z, options, arena, &b);
   if (options.layout.cp > 1) AllocateContext(z, arena, &b);
   if (options.training) AllocateBackward(z, arena, &b);
-  if (options.training && (options.layout.cp > 1 || options.invariant())) {
-    AllocateKeyGradients(z, options, arena, &b);
-  }
+  const bool sums_kv = options.layout.cp > 1 || slice.kv_replicas > 1 || options.invariant();
+  if (options.training && sums_kv) AllocateKeyGradients(z, options, arena, &b);
   if (options.invariant()) AllocateGrains(z, options, arena, &b);
   return b;
 }
