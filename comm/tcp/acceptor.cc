@@ -179,7 +179,7 @@ void Acceptor::Decide(Pending* pending, double now_s) {
   if (const std::shared_ptr<GroupState> namesake = hooks_->FindWaitingNamesake(pending->hello)) {
     std::vector<int> theirs(pending->hello.world_ranks.begin(), pending->hello.world_ranks.end());
     const int other = namesake->RankOf(hello.from_world);
-    namesake->failure()->Fail(ToStatus(namesake->ErrorAbout(
+    namesake->Fail(ToStatus(namesake->ErrorAbout(
         CommErrorKind::kMismatch, hello.from_world,
         StrCat("rank ", other, " made another group of this name: world ranks ",
                ListDifference(namesake->info().world_ranks, theirs)))));

@@ -176,7 +176,7 @@ void Domain::TakeControl(Fd fd, int from_world) { control_.Take(std::move(fd), f
 void Domain::AcceptFailed(const Status& status) {
   LogDebug(Message(status));
   for (const std::shared_ptr<GroupState>& group : Groups()) {
-    if (group->waiting().world >= 0) group->failure()->Fail(status);
+    if (group->waiting().world >= 0) group->Fail(status);
   }
 }
 
@@ -197,14 +197,14 @@ void Domain::OnPing(int from_world, uint64_t group_id, const Ping& ping) {
     pong.state = GroupClosed(group_id) ? PeerState::kClosed : PeerState::kNoGroup;
   }
   control_.Answer(from_world, group_id, pong, Now());
-  if (mismatch.has_value()) group->failure()->Fail(ToStatus(*mismatch));
+  if (mismatch.has_value()) group->Fail(ToStatus(*mismatch));
 }
 
 void Domain::OnPong(int from_world, uint64_t group_id, const Pong& pong) {
   const std::shared_ptr<GroupState> group = FindGroup(group_id);
   if (group == nullptr) return;
   const std::optional<CommError> error = group->Heard(from_world, pong, Now());
-  if (error.has_value()) group->failure()->Fail(ToStatus(*error));
+  if (error.has_value()) group->Fail(ToStatus(*error));
   // Those further back hear at once, not at their next question.
   for (const int asker : group->AskersToTell(Now())) {
     std::optional<CommError> mismatch;
@@ -217,7 +217,7 @@ void Domain::OnPoison(int from_world, uint64_t group_id, const Poison& poison) {
   const std::shared_ptr<GroupState> group = FindGroup(group_id);
   if (group != nullptr) {
     if (group->RankOf(from_world) < 0) return;
-    group->failure()->Fail(group->FromPoison(poison));
+    group->Fail(group->FromPoison(poison));
     return;
   }
   if (GroupClosed(group_id)) return;
@@ -229,7 +229,7 @@ void Domain::OnPoison(int from_world, uint64_t group_id, const Poison& poison) {
 void Domain::OnDead(int world, const std::string& why) {
   for (const std::shared_ptr<GroupState>& group : Groups()) {
     if (group->waiting().world != world) continue;
-    group->failure()->Fail(ToStatus(group->ErrorAbout(
+    group->Fail(ToStatus(group->ErrorAbout(
         CommErrorKind::kPeerLost, world,
         StrCat("lost rank ", group->RankOf(world), ": its process is gone (", why, ")"))));
   }
@@ -282,7 +282,7 @@ void Domain::Tick(double now_s) {
   anybody_waits_ = false;
   for (const std::shared_ptr<GroupState>& group : Groups()) {
     const Waiting waiting = group->waiting();
-    if (waiting.world < 0 || group->failure()->failed()) continue;
+    if (waiting.world < 0 || group->failed_or_closed()) continue;
     anybody_waits_ = true;
     double& asked_s = asked_s_[group->info().id];
     if (asked_s >= waiting.since_s && now_s - asked_s < 0.9 * kAskEverySeconds) continue;

@@ -94,6 +94,30 @@ int GroupState::RankOf(int world) const {
   return found != rank_of_world_.end() && found->first == world ? found->second : -1;
 }
 
+void GroupState::Close() {
+  MutexLock lock(&mu_);
+  closed_ = true;
+  while (failing_ > 0) changed_.WaitFor(&mu_, 1.0);
+}
+
+// Without the lock where listeners are called: they ask this object.
+void GroupState::Fail(const Status& error) {
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return;
+    ++failing_;
+  }
+  failure_->Fail(error);
+  MutexLock lock(&mu_);
+  --failing_;
+  changed_.NotifyAll();
+}
+
+bool GroupState::failed_or_closed() {
+  MutexLock lock(&mu_);
+  return closed_ || failure_->failed();
+}
+
 void GroupState::Begin(const Signature& signature, double timeout_s, bool transfers) {
   MutexLock lock(&mu_);
   active_ = true;

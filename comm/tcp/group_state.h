@@ -46,17 +46,19 @@ struct Waiting {
 
 class GroupState {
  public:
-  // `failure` outlives this object. ResourceExhausted without a file descriptor.
+  // `failure` lives until Close. ResourceExhausted without a file descriptor.
   static StatusOr<std::shared_ptr<GroupState>> Create(const GroupInfo& info, FailureState* failure);
 
   const GroupInfo& info() const { return info_; }
-  FailureState* failure() const { return failure_; }
   int self_world() const { return WorldOf(info_.rank); }
   int WorldOf(int rank) const { return info_.world_ranks[static_cast<size_t>(rank)]; }
   // -1 when this world rank is not of the group.
   int RankOf(int world) const;
 
   // The running thread.
+  FailureState* failure() const { return failure_; }
+  // From here on the domain's thread, which may still hold this object, leaves `failure` alone.
+  void Close() CRIA_EXCLUDES(mu_);
   void Begin(const Signature& signature, double timeout_s, bool transfers) CRIA_EXCLUDES(mu_);
   void End() CRIA_EXCLUDES(mu_);
   // Whom this rank waits for, -1 for nobody. Returns true when that is news.
@@ -70,6 +72,9 @@ class GroupState {
   void Wake();
 
   // The domain's thread.
+  // The group's error, unless it is closed.
+  void Fail(const Status& error) CRIA_EXCLUDES(mu_);
+  bool failed_or_closed() CRIA_EXCLUDES(mu_);
   void Deliver(Accepted accepted) CRIA_EXCLUDES(mu_);
   Waiting waiting() CRIA_EXCLUDES(mu_);
   // The answer to a peer's question; *mismatch is the error when the two run different operations.
@@ -106,6 +111,9 @@ class GroupState {
   const Fd wake_;
 
   Mutex mu_;
+  CondVar changed_;
+  bool closed_ CRIA_GUARDED_BY(mu_) = false;
+  int failing_ CRIA_GUARDED_BY(mu_) = 0;  // calls of Fail under way
   bool active_ CRIA_GUARDED_BY(mu_) = false;
   bool transfers_ CRIA_GUARDED_BY(mu_) = false;
   Signature current_ CRIA_GUARDED_BY(mu_);

@@ -39,6 +39,7 @@ TcpTransport::~TcpTransport() {
     links_.Settle(RealClock()->MonotonicSeconds() + kSettleSeconds);
   }
   domain_->CloseGroup(state_->info().id);
+  state_->Close();
   state_->failure()->RemoveListener(listener_);
 }
 
