@@ -62,6 +62,7 @@ GroupSync::GroupSync(Segment* segment, Peers* peers, const GroupInfo& group, Fai
       crowded_(static_cast<int>(group.local_ranks.size()) > AllowedCores()),
       met_(group.local_ranks.size()),
       entries_(group.local_ranks.size()),
+      meet_tries_(group.local_ranks.size()),
       blocks_(new std::atomic<GroupBlock*>[group.local_ranks.size()]()) {
   for (size_t i = 0; i < group_.local_ranks.size(); ++i) {
     local_index_[static_cast<size_t>(group_.local_ranks[i])] = static_cast<int>(i);
@@ -125,25 +126,8 @@ Status GroupSync::Attach(int local, const OperationContext& context) {
 
 // The peer may not have opened the group yet.
 Status GroupSync::FindBlock(int local, const OperationContext& context) {
-  const auto l = static_cast<size_t>(local);
   const WaitNote note = {.peer = local, .kind = WaitKind::kAttach};
-  DirectoryEntry* const directory = met_[l]->directory();
-  for (int looks = 0;; ++looks) {
-    for (DirectoryEntry* entry = directory; entry < directory + kGroupsMax; ++entry) {
-      if (entry->group_id.load(std::memory_order_acquire) != group_.id) continue;
-      entry->users.fetch_add(1, std::memory_order_seq_cst);
-      std::byte* block = mapping(local).At(entry->block.load(std::memory_order_relaxed),
-                                           GroupBlock::Bytes(num_local()));
-      if (entry->group_id.load(std::memory_order_seq_cst) != group_.id || block == nullptr) {
-        entry->users.fetch_sub(1, std::memory_order_seq_cst);
-        continue;
-      }
-      entries_[l] = entry;
-      blocks_[l].store(reinterpret_cast<GroupBlock*>(block), std::memory_order_release);
-      ++num_attached_;
-      if (local == 0) by_counter_ = this->block(0).by_counter != 0;
-      return OkStatus();
-    }
+  for (int looks = 0; !TryFindBlock(local); ++looks) {
     CRIA_RETURN_IF_ERROR(CheckWait(context, note));
     if (looks < kYields) {
       sched_yield();
@@ -151,6 +135,46 @@ Status GroupSync::FindBlock(int local, const OperationContext& context) {
       const timespec nap = {.tv_sec = 0, .tv_nsec = looks < 2 * kYields ? 100'000 : 1'000'000};
       nanosleep(&nap, nullptr);
     }
+  }
+  return OkStatus();
+}
+
+bool GroupSync::TryFindBlock(int local) {
+  const auto l = static_cast<size_t>(local);
+  if (blocks_[l].load(std::memory_order_relaxed) != nullptr) return true;
+  DirectoryEntry* const directory = met_[l]->directory();
+  for (DirectoryEntry* entry = directory; entry < directory + kGroupsMax; ++entry) {
+    const uint64_t group_id = entry->group_id.load(std::memory_order_acquire);
+    // Entries are used from the first on: behind one that never was there are none.
+    if (group_id == 0 && entry->block.load(std::memory_order_relaxed) == 0) return false;
+    if (group_id != group_.id) continue;
+    entry->users.fetch_add(1, std::memory_order_seq_cst);
+    std::byte* block = mapping(local).At(entry->block.load(std::memory_order_relaxed),
+                                         GroupBlock::Bytes(num_local()));
+    if (entry->group_id.load(std::memory_order_seq_cst) != group_.id || block == nullptr) {
+      entry->users.fetch_sub(1, std::memory_order_seq_cst);
+      continue;
+    }
+    entries_[l] = entry;
+    blocks_[l].store(reinterpret_cast<GroupBlock*>(block), std::memory_order_release);
+    ++num_attached_;
+    if (local == 0) by_counter_ = this->block(0).by_counter != 0;
+    return true;
+  }
+  return false;
+}
+
+void GroupSync::MeetOthers(double now_s) {
+  // One that does not answer, because it is stopped, costs some 20 ms a try.
+  constexpr int kTriesMax = 8;
+  met_others_s_ = now_s;
+  for (int i = 0; i < num_local(); ++i) {
+    const auto l = static_cast<size_t>(i);
+    if (met_[l] == nullptr && meet_tries_[l]++ < kTriesMax) {
+      const int world = group_.world_ranks[static_cast<size_t>(group_.local_ranks[l])];
+      met_[l] = peers_->Meet(world, [] { return UnavailableError("not now"); }).value_or(nullptr);
+    }
+    if (met_[l] != nullptr) TryFindBlock(i);
   }
 }
 
@@ -308,6 +332,11 @@ Status GroupSync::CheckWait(const OperationContext& context, const WaitNote& not
         StrCat("its process, pid ", met_[static_cast<size_t>(note.peer)]->pid, ", is gone")));
   }
   const double now_s = RealClock()->MonotonicSeconds();
+  if (wait_since_s_ == 0) wait_since_s_ = now_s;
+  if (num_attached_ < num_local() &&
+      now_s - std::max(wait_since_s_, met_others_s_) >= kSleepSeconds) {
+    MeetOthers(now_s);
+  }
   if (tracker_ != nullptr) TellTracker(note.peer, now_s);
   if (now_s < context.deadline_s) return OkStatus();
   return TimeoutError(context, note);
@@ -316,7 +345,6 @@ Status GroupSync::CheckWait(const OperationContext& context, const WaitNote& not
 void GroupSync::TellTracker(int local, double now_s) {
   // Shorter waits are part of any operation.
   constexpr double kLongSeconds = 0.1;
-  if (wait_since_s_ == 0) wait_since_s_ = now_s;
   if (local < 0 || now_s - wait_since_s_ < kLongSeconds) return;
   told_tracker_ = true;
   tracker_->SetWaiting(group_.local_ranks[static_cast<size_t>(local)]);

@@ -9,6 +9,8 @@
 //               take turns anyway.
 // A waiter spins, then yields, then sleeps in slices of at most kSleepSeconds. Between two looks it
 // checks its communicator's failure, its peers' error records, its peers' deaths and the deadline.
+// A wait that lasts longer meets the group's other ranks too: a rank that this one exchanges
+// nothing with may be the one that fails.
 //
 // Blame: a rank that waits notes for whom (WaitNote). At the deadline the notes are followed from
 // the rank that is missing here to one that waits for nobody, or for something that has come
@@ -123,6 +125,9 @@ class GroupSync {
   void Sleep(const WaitNote& note);
   Status AttachMissing(const OperationContext& context);
   Status FindBlock(int local, const OperationContext& context);
+  bool TryFindBlock(int local);
+  // Meets those peers that are there but were not needed so far: one of them may have failed.
+  void MeetOthers(double now_s);
   Status CompareHeaders(const OperationContext& context);
   Status PeersError(const OperationContext& context);
   void TellTracker(int local, double now_s);
@@ -146,8 +151,10 @@ class GroupSync {
   // By local index; blocks_ also for the failure listener.
   std::vector<Peer*> met_;
   std::vector<DirectoryEntry*> entries_;
+  std::vector<int> meet_tries_;  // of MeetOthers, by local index
   std::unique_ptr<std::atomic<GroupBlock*>[]> blocks_;
   int num_attached_ = 0;
+  double met_others_s_ = 0;      // when it last ran
 
   WaitTracker* tracker_ = nullptr;
   double wait_since_s_ = 0;  // 0: no wait has lasted until a look at the clock

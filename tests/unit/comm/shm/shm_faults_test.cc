@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
@@ -80,6 +81,30 @@ TEST(ShmMismatchTest, GroupStaysBrokenAndOthersLive) {
     EXPECT_FALSE(AllReduce(rank, 10).ok());
     EXPECT_TRUE(AllReduce(other, 10).ok());
   });
+}
+
+TEST(ShmAbortTest, ReachesTransfersWithRanksThatExchangeNothingWithTheAborter) {
+  // Ranks 0 and 2 wait for a message of each other; rank 1 has met neither.
+  std::vector<Status> outcomes(3);
+  std::barrier all_told(3);
+  RunShmThreads(3, [&](ShmRank& rank) {
+    if (rank.rank() == 1) {
+      rank.failure().Fail(ToStatus({.kind = CommErrorKind::kAborted, .reason = "no more"}));
+    } else {
+      float x = 0;
+      outcomes[static_cast<size_t>(rank.rank())] = rank.Exchange(
+          {},
+          {{.peer = 2 - rank.rank(), .data = reinterpret_cast<std::byte*>(&x), .bytes = sizeof(x)}},
+          600);
+    }
+    all_told.arrive_and_wait();
+  });
+  for (const int rank : {0, 2}) {
+    const auto error = GetCommError(outcomes[static_cast<size_t>(rank)]);
+    ASSERT_TRUE(error.has_value()) << outcomes[static_cast<size_t>(rank)].ToString();
+    EXPECT_EQ(error->kind, CommErrorKind::kAborted);
+    EXPECT_NE(error->reason.find("no more"), std::string::npos) << error->reason;
+  }
 }
 
 TEST(ShmAbortTest, EndsEveryWaitWithTheReason) {
