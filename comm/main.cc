@@ -3,6 +3,7 @@
 // Exit: 0 done; 1 something failed; 2 usage.
 
 #include "CLI/CLI.hpp"
+#include "comm/bench/abort/abort_bench.h"
 #include "comm/bench/bench_command.h"
 #include "comm/bench/init/init_bench.h"
 #include "comm/conformance/conformance_command.h"
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
   cria::comm::AddConformanceCommand(&app, &exit_code);
   cria::comm::AddExplainCommand(&app, &exit_code);
   cria::comm::AddInitBenchCommand(&app, &exit_code);
+  cria::comm::AddAbortBenchCommand(&app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -64,10 +64,25 @@ TEST(CommBenchTest, MovesOverTcpInsideAHost) {
   ExpectRight(RowsOf({"--transport", "tcp", "-b", "100K", "--op", "all"}));
 }
 
+TEST(CommAbortBenchTest, EveryWaitOfEveryOperationEndsByTheAbort) {
+  const Ended ended = RunProcess({"comm/comm", "abort-bench", "--ranks", "3", "--transport",
+                                  "auto,tcp", "--trials", "8", "--json"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const auto rows = ParseJson(ended.out, "the benchmark's rows");
+  ASSERT_TRUE(rows.ok()) << rows.status() << "\n" << ended.err;
+  ASSERT_EQ(rows->size(), 26U);  // 13 operations over each transport
+  for (const Json& row : *rows) {
+    EXPECT_GE(row["waits"], 1) << row.dump();
+    EXPECT_LE(row["waits"], 16) << row.dump();
+    EXPECT_GE(row["greatest_ms"], row["median_ms"]) << row.dump();
+  }
+}
+
 TEST(CommBenchTest, UsageErrorsExitWith2) {
   EXPECT_EQ(RunProcess({"comm/comm", "bench", "--op", "all_redude"}).exit_code, 2);
   EXPECT_EQ(RunProcess({"comm/comm", "bench", "-b", "8", "-e", "4"}).exit_code, 2);
   EXPECT_EQ(RunProcess({"comm/comm", "bench", "--split", "XOR 2"}).exit_code, 2);
+  EXPECT_EQ(RunProcess({"comm/comm", "abort-bench", "--ranks", "1"}).exit_code, 2);
 }
 
 TEST(CommBenchTest, ARankThatCannotGoOnEndsTheRun) {
