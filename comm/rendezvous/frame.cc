@@ -1,5 +1,7 @@
 #include "comm/rendezvous/frame.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "comm/rendezvous/wire.h"
 
@@ -39,6 +41,13 @@ SharedFrame MakeFrame(FrameKind kind, std::string_view payload) {
   writer.Fixed64(Hash64(payload));
   bytes->append(payload);
   return bytes;
+}
+
+bool MayBecomeFrame(std::string_view bytes) {
+  std::string magic;
+  WireWriter(&magic).Fixed32(kMagic);
+  const size_t size = std::min(bytes.size(), magic.size());
+  return bytes.substr(0, size) == std::string_view(magic).substr(0, size);
 }
 
 StatusOr<FrameHeader> ParseFrameHeader(std::string_view bytes, uint32_t payload_bytes_max) {

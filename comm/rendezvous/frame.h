@@ -45,6 +45,9 @@ struct FrameHeader {
 using SharedFrame = std::shared_ptr<const std::string>;
 SharedFrame MakeFrame(FrameKind kind, std::string_view payload);
 
+// False when no frame of ours begins with these bytes, fewer than a header has.
+bool MayBecomeFrame(std::string_view bytes);
+
 // `bytes` holds kFrameHeaderBytes or more. DataLoss when they are no header of ours or announce
 // more than `payload_bytes_max`.
 StatusOr<FrameHeader> ParseFrameHeader(std::string_view bytes, uint32_t payload_bytes_max);

@@ -24,7 +24,6 @@ Status FrameSocket::Connect(const SocketAddress& address, std::vector<SharedFram
                             int receive_bytes) {
   CRIA_ASSIGN_OR_RETURN(fd_, StartConnect(address, receive_bytes));
   address_ = address;
-  connecting_ = true;
   if (counters_ != nullptr) ++counters_->connections;
   for (const SharedFrame& frame : first) Count(*frame);
   queue_ = std::move(first);
@@ -36,6 +35,7 @@ Status FrameSocket::Connect(const SocketAddress& address, std::vector<SharedFram
 
 Status FrameSocket::Adopt(Fd fd) {
   fd_ = std::move(fd);
+  connecting_ = false;
   // What the peer sent with its connect is here, as a rule, and may be all there is to say.
   ReadSome();
   return open() ? Start() : OkStatus();
@@ -203,6 +203,11 @@ size_t FrameSocket::TakeFrames(std::string_view bytes) {
     taken += kFrameHeaderBytes + payload.size();
     owner_->OnFrame(this, *header, payload);
     if (!open()) return std::string_view::npos;
+  }
+  // Another program's greeting may be shorter than a header, and all that it says.
+  if (!MayBecomeFrame(bytes.substr(taken))) {
+    Fail(DataLossError("got bytes that are no message of the rendezvous"));
+    return std::string_view::npos;
   }
   return taken;
 }

@@ -68,6 +68,8 @@ class FrameSocket : public EventHandler {
 
   bool open() const { return fd_.valid(); }
   bool connected() const { return open() && !connecting_; }
+  // It is connected, or was before it was closed.
+  bool was_connected() const { return !connecting_; }
   bool flushed() const { return first_ == queue_.size(); }
   int fd() const { return fd_.get(); }
   void SetPayloadBytesMax(uint32_t bytes) { payload_bytes_max_ = bytes; }
@@ -98,7 +100,7 @@ class FrameSocket : public EventHandler {
   Fd fd_;
   EventLoop::WatchId watch_;
   SocketAddress address_;
-  bool connecting_ = false;
+  bool connecting_ = true;
   bool waits_to_write_ = false;
   std::string pending_;             // the start of a frame
   std::vector<SharedFrame> queue_;  // from first_ on

@@ -16,6 +16,8 @@ namespace {
 
 // After the deadline, what the outcome may take to be passed on.
 constexpr double kGraceSeconds = 10;
+// Between rank 0's tries to get a port that another program holds.
+constexpr double kPortLookSeconds = 0.25;
 
 Status CheckArguments(const RankEnvironment& environment, const RankInfo& mine,
                       const RendezvousOptions& options) {
@@ -35,21 +37,62 @@ Status CheckArguments(const RankEnvironment& environment, const RankInfo& mine,
   return CheckRankInfo(mine);
 }
 
-// Rank 0's server; null when the port is taken, as by a stand-alone server.
-StatusOr<std::unique_ptr<RendezvousServer>> ServeJob(EventLoop* loop,
-                                                     const RankEnvironment& environment,
-                                                     const RendezvousOptions& options) {
-  auto server = RendezvousServer::Create(loop, {.port = environment.master_port,
-                                                .degree = options.degree,
-                                                .timeout_s = options.timeout_s,
-                                                .one_job = true,
-                                                .job = environment.job,
-                                                .world_size = environment.world_size});
-  if (server.status().code() == StatusCode::kUnavailable) {
-    return std::unique_ptr<RendezvousServer>();
+// Rank 0's hold on the master's port: its server, or the reason why it has none.
+class JobPort {
+ public:
+  JobPort(EventLoop* loop, const RankEnvironment& environment, const RendezvousOptions& options)
+      : loop_(loop), environment_(environment), options_(options) {}
+
+  // Serves, unless the port is taken; other errors are returned.
+  Status Take() {
+    next_look_s_ = loop_->now_s() + kPortLookSeconds;
+    auto server = RendezvousServer::Create(loop_, {.port = environment_.master_port,
+                                                   .degree = options_.degree,
+                                                   .timeout_s = options_.timeout_s,
+                                                   .one_job = true,
+                                                   .job = environment_.job,
+                                                   .world_size = environment_.world_size});
+    taken_ = server.status();
+    if (taken_.code() == StatusCode::kUnavailable) return OkStatus();
+    if (server.ok()) server_ = *std::move(server);
+    return taken_;
   }
-  return server;
-}
+
+  // The port is taken, and its holder has not answered `client` as a master: a stand-alone one does
+  // so at once, a program that ends makes room, any other is an error before long.
+  bool contested(const RendezvousClient& client) const {
+    return !taken_.ok() && !client.placed() && !client.done();
+  }
+  // Called while it is contested.
+  Status Look(const RendezvousClient& client) {
+    const double now_s = loop_->now_s();
+    if (now_s >= next_look_s_) CRIA_RETURN_IF_ERROR(Take());
+    if (taken_.ok() || now_s < start_s_ + options_.stranger_s) return OkStatus();
+    const Status& why = client.last_error();
+    return Explain(FailedPreconditionError(
+        "rendezvous: what listens there is not Cria's",
+        why.ok() ? ": it took the connection and does not answer" : ": " + Message(why)));
+  }
+  double next_look_s() const { return next_look_s_; }
+
+  // What rank 0 met at the port of another.
+  Status Explain(const Status& status) const {
+    if (taken_.ok()) return status;
+    return Annotate(status, StrCat("rank 0 cannot serve: ", Message(taken_)));
+  }
+  // Nobody waits for the server.
+  bool idle() const { return server_ == nullptr || server_->idle() || server_->done(); }
+  bool serves() const { return server_ != nullptr; }
+
+ private:
+  EventLoop* const loop_;
+  const RankEnvironment& environment_;
+  const RendezvousOptions& options_;
+  const double start_s_ = loop_->now_s();
+  double next_look_s_ = 0;
+  Status taken_ = OkStatus();
+  std::unique_ptr<RendezvousServer> server_;
+};
 
 // Where rank 0 finds its own server: by loopback, when it need not learn its address on the way.
 StatusOr<SocketAddress> MasterAddress(const RankEnvironment& environment, bool serves,
@@ -77,31 +120,26 @@ StatusOr<RankMap> GatherRankMap(const RankEnvironment& environment, const RankIn
   if (environment.world_size == 1) return RankMap{mine};
   const double deadline_s = RealClock()->MonotonicSeconds() + options.timeout_s;
   CRIA_ASSIGN_OR_RETURN(const auto loop, EventLoop::Create());
-  std::unique_ptr<RendezvousServer> server;
-  if (environment.rank == 0) {
-    CRIA_ASSIGN_OR_RETURN(server, ServeJob(loop.get(), environment, options));
-  }
+  JobPort port(loop.get(), environment, options);
+  if (environment.rank == 0) CRIA_RETURN_IF_ERROR(port.Take());
   CRIA_ASSIGN_OR_RETURN(const SocketAddress master,
-                        MasterAddress(environment, server != nullptr, mine, options.timeout_s));
+                        MasterAddress(environment, port.serves(), mine, options.timeout_s));
   RendezvousClient client(
       loop.get(), {.master = master,
                    .environment = environment,
                    .record = mine,
                    .timeout_s = std::max(1e-3, deadline_s - RealClock()->MonotonicSeconds()),
-                   .master_restart_s = options.master_restart_s});
+                   .master_restart_s = options.master_restart_s,
+                   .stranger_s = options.stranger_s});
   client.Start();
-  const auto over = [&client, &server] {
-    return client.done() && (server == nullptr || server->idle() || server->done());
-  };
-  while (!over() && loop->now_s() < deadline_s + kGraceSeconds) {
-    CRIA_RETURN_IF_ERROR(loop->RunOnce(deadline_s + kGraceSeconds));
+  const double end_s = deadline_s + kGraceSeconds;
+  while (!(client.done() && port.idle()) && loop->now_s() < end_s) {
+    const bool contested = port.contested(client);
+    if (contested) CRIA_RETURN_IF_ERROR(port.Look(client));
+    CRIA_RETURN_IF_ERROR(loop->RunOnce(contested ? std::min(end_s, port.next_look_s()) : end_s));
   }
   if (!client.done()) return InternalError("rendezvous: no outcome after the deadline");
-  if (!client.status().ok()) {
-    if (environment.rank != 0 || server != nullptr) return client.status();
-    return Annotate(client.status(), StrCat("port ", environment.master_port,
-                                            " is taken by another program, asked as a master"));
-  }
+  if (!client.status().ok()) return port.Explain(client.status());
   const std::string_view encoded = *client.map_frame();
   CRIA_ASSIGN_OR_RETURN(RankMap map,
                         DecodeRankMap(encoded.substr(kFrameHeaderBytes), environment.world_size));

@@ -4,16 +4,18 @@
 //   CRIA_ASSIGN_OR_RETURN(RankMap map, GatherRankMap(environment, mine, {.timeout_s = 60}));
 //
 // Rank 0 serves at MASTER_ADDR:MASTER_PORT (or a stand-alone server does: rendezvous_main; rank 0
-// notices that the port is taken). Each rank asks the master once for its place in a tree; the
-// records travel up the tree and the whole map travels down it: O(log N) rounds, no rank holds more
-// than the tree's degree of connections. Groups are derived from the map by each rank alone.
-// README.md has the messages. Thread-safe: several ranks may live in one process.
+// notices that the port is taken, and waits a little for a program that is just ending). Each rank
+// asks the master once for its place in a tree; the records travel up the tree and the whole map
+// travels down it: O(log N) rounds, no rank holds more than the tree's degree of connections.
+// Groups are derived from the map by each rank alone. README.md has the messages. Thread-safe:
+// several ranks may live in one process.
 //
 // Errors, the same on all ranks that have come: DeadlineExceeded names the ranks that did not come
 // (the first of them, and how many); InvalidArgument two ranks with one number, or another world
 // size, with their addresses; Unavailable a rank that died meanwhile. On one rank: Unavailable or
 // DeadlineExceeded when the master cannot be reached, NotFound when its name does not resolve,
-// FailedPrecondition when it serves another job.
+// FailedPrecondition when it serves another job, or another program has the port (rank 0's error
+// has the reason why it could not serve there: address, port, errno).
 
 #ifndef CRIA_COMM_RENDEZVOUS_RENDEZVOUS_H_
 #define CRIA_COMM_RENDEZVOUS_RENDEZVOUS_H_
@@ -31,6 +33,9 @@ struct RendezvousOptions {
   int degree = 16;  // of the tree; the master's counts
   // A master that answered once and is gone (killed, or restarted) is waited for this long.
   double master_restart_s = 10;
+  // Another program that holds the master's port is tried for this long, twice as long when it says
+  // nothing at all; rank 0 waits this long for the port.
+  double stranger_s = 5;
 };
 
 // All ranks of the job call it once. `mine` is this rank's record; map[environment.rank] == mine.

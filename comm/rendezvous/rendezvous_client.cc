@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "comm/rendezvous/wire.h"
@@ -122,11 +123,19 @@ void RendezvousClient::BeginTry(const SocketAddress& address, std::vector<Shared
     // Without a port or a descriptor no try will do better.
     return status.code() == StatusCode::kUnavailable ? StartOver(status) : Fail(status);
   }
+  StartTryTimer(address);
+}
+
+void RendezvousClient::StartTryTimer(const SocketAddress& address) {
   loop_->CancelTimer(try_timer_);
-  if (up_->connected()) return;
-  try_timer_ = loop_->StartTimer(loop_->now_s() + try_s_, [this, address] {
-    if (up_ == nullptr || up_->connected()) return;
-    StartOver(UnavailableError("connect to ", address.ToString(), ": no answer"));
+  const bool connected = up_->connected();
+  // A master that has answered, and a parent, are waited for until the deadline.
+  if (connected && (master_seen_ || !up_is_master_)) return;
+  const double patience_s = connected ? config_.stranger_s : try_s_;
+  try_timer_ = loop_->StartTimer(loop_->now_s() + patience_s, [this, address, connected] {
+    if (!connected && up_->connected()) return StartTryTimer(address);
+    StartOver(connected ? UnavailableError("it took the connection and does not answer")
+                        : UnavailableError("connect to ", address.ToString(), ": no answer"));
   });
 }
 
@@ -144,6 +153,7 @@ void RendezvousClient::DropConnections() {
 
 void RendezvousClient::StartOver(const Status& why) {
   last_error_ = why;
+  const bool was_connected = up_ != nullptr && up_->was_connected();
   DropConnections();
   // Who knocks now waits in the backlog until this rank has a place again.
   loop_->Unwatch(listener_watch_, listener_.get());
@@ -151,18 +161,38 @@ void RendezvousClient::StartOver(const Status& why) {
   loop_->CancelTimer(try_timer_);
   loop_->CancelTimer(records_timer_);
   try_s_ = std::min(2 * try_s_, kTrySecondsMax);
-  if (up_is_master_ && master_seen_) {
-    const double now_s = loop_->now_s();
-    if (master_lost_s_ == 0) master_lost_s_ = now_s;
-    if (now_s - master_lost_s_ > config_.master_restart_s) {
-      return Fail(UnavailableError("rendezvous: rank ", config_.environment.rank,
-                                   ": the master at ", config_.master.ToString(),
-                                   " answered before and is gone since ",
-                                   HumanSeconds(now_s - master_lost_s_), ": ", Message(why)));
-    }
+  if (up_is_master_) {
+    const Status status =
+        master_seen_ ? CheckForLostMaster(why) : CheckForStranger(why, was_connected);
+    if (!status.ok()) return Fail(status);
   }
   state_ = State::kWaiting;
   retry_timer_ = loop_->StartTimer(loop_->now_s() + backoff_.Next(), [this] { Begin(); });
+}
+
+Status RendezvousClient::CheckForLostMaster(const Status& why) {
+  const double now_s = loop_->now_s();
+  if (master_lost_s_ == 0) master_lost_s_ = now_s;
+  if (now_s - master_lost_s_ <= config_.master_restart_s) return OkStatus();
+  return UnavailableError("rendezvous: rank ", config_.environment.rank, ": the master at ",
+                          config_.master.ToString(), " answered before and is gone since ",
+                          HumanSeconds(now_s - master_lost_s_), ": ", Message(why));
+}
+
+Status RendezvousClient::CheckForStranger(const Status& why, bool was_connected) {
+  const double now_s = loop_->now_s();
+  if (!was_connected && SocketErrno(why) != ECONNRESET) {
+    // Nobody listens there now: who did is gone. No answer at all says nothing.
+    if (SocketErrno(why) == ECONNREFUSED) stranger_since_s_ = 0;
+    return OkStatus();
+  }
+  if (stranger_since_s_ == 0) stranger_since_s_ = now_s;
+  // A master that is overrun, or just being killed, hangs up once or twice, too.
+  if (now_s - stranger_since_s_ < config_.stranger_s) return OkStatus();
+  return FailedPreconditionError("rendezvous: rank ", config_.environment.rank,
+                                 ": what listens at ", config_.master.ToString(),
+                                 " is not Cria's rendezvous (", Message(why),
+                                 "): another program has this MASTER_PORT");
 }
 
 void RendezvousClient::OnFrame(FrameSocket* socket, const FrameHeader& header,
@@ -187,6 +217,7 @@ void RendezvousClient::OnPlace(std::string_view payload) {
     return StartOver(
         DataLossError("got position ", place->position, " of ", config_.environment.world_size));
   }
+  loop_->CancelTimer(try_timer_);
   master_seen_ = true;
   master_lost_s_ = 0;
   place_ = *place;

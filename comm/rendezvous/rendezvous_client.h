@@ -55,6 +55,9 @@ struct RendezvousClientConfig {
   double timeout_s = 300;
   // A master that answered once and is gone is waited for this long.
   double master_restart_s = 10;
+  // Who takes connections and does not answer as a master is tried for this long, and for as long
+  // once more when it says nothing at all.
+  double stranger_s = 5;
   FramePool* pool = nullptr;           // may be null
   std::function<void()> on_done = {};  // called once, from the loop; may be empty
 };
@@ -72,6 +75,10 @@ class RendezvousClient : public FrameSocket::Owner, public EventHandler {
   const Status& status() const { return status_; }
   const SharedFrame& map_frame() const { return map_frame_; }
   const WireCounters& counters() const { return counters_; }
+  // A master has answered.
+  bool placed() const { return depth_ > 0; }
+  // Why the last try failed; OK when none has.
+  const Status& last_error() const { return last_error_; }
   // Hops to the master.
   int depth() const { return depth_; }
 
@@ -97,7 +104,12 @@ class RendezvousClient : public FrameSocket::Owner, public EventHandler {
   // One try, from the master on.
   void Begin();
   void BeginTry(const SocketAddress& address, std::vector<SharedFrame> first);
+  // Ends a try that gets nowhere.
+  void StartTryTimer(const SocketAddress& address);
   void StartOver(const Status& why);
+  // After a try with the master that failed: OK when another may do better.
+  Status CheckForStranger(const Status& why, bool was_connected);
+  Status CheckForLostMaster(const Status& why);
   Status OpenListener();
   void CloseListener();
   void DropConnections();
@@ -139,9 +151,10 @@ class RendezvousClient : public FrameSocket::Owner, public EventHandler {
   EventLoop::TimerId records_timer_ = {};
   Backoff backoff_;
   double try_s_;
-  Status last_error_;         // of the last try
-  bool master_seen_ = false;  // it has answered once
-  double master_lost_s_ = 0;  // since when it does not any more; 0: it does
+  Status last_error_;            // of the last try
+  bool master_seen_ = false;     // it has answered once
+  double master_lost_s_ = 0;     // since when it does not any more; 0: it does
+  double stranger_since_s_ = 0;  // the first sign that another program holds the port; 0: none
 
   Fd listener_;
   EventLoop::WatchId listener_watch_;

@@ -321,21 +321,6 @@ TEST(RendezvousFaultsTest, AShortBacklogCostsRetriesNotTheJob) {
       RunJob({.world_size = 150, .rendezvous = {.timeout_s = 300}, .port = master.port()}));
 }
 
-TEST(RendezvousFaultsTest, SaysThatThePortIsTakenByAnotherProgram) {
-  const auto listener = Listen(*ParseAddress("127.0.0.1", 0), 16);
-  ASSERT_TRUE(listener.ok()) << listener.status();
-  const int port = LocalAddress(listener->get())->port();
-  std::thread other_program([&listener] {
-    // Takes each caller and hangs up.
-    while (Accept(listener->get(), RealClock()->MonotonicSeconds() + kShortSeconds).ok()) {
-    }
-  });
-  ExpectError(GatherRankMap(EnvironmentOf(0, 2, port), RecordOf(0), {.timeout_s = 1}),
-              StatusCode::kDeadlineExceeded,
-              {StrCat("port ", port, " is taken by another program")}, "rank 0");
-  other_program.join();
-}
-
 TEST(RendezvousFaultsTest, MeetsOverIpv6) {
   if (!Listen(*ParseAddress("::1", 0), 1).ok()) GTEST_SKIP() << "this machine has no IPv6 loopback";
   const int port = FreePort().value();
