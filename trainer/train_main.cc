@@ -104,8 +104,8 @@ StatusOr<std::string> OutDir(const Flags& flags) {
                        !flags.resume.empty());
 }
 
-// The checkpoint that --resume asks for; empty for a new run.
-StatusOr<std::string> FindCheckpoint(const Flags& flags, const std::string& out_dir) {
+// The checkpoint that --resume names; empty for a new run.
+StatusOr<std::string> NamedCheckpoint(const Flags& flags, const std::string& out_dir) {
   const bool has_run = Exists(JoinPath(out_dir, "config.yaml"));
   if (flags.resume.empty()) {
     if (!has_run) return std::string();
@@ -113,24 +113,36 @@ StatusOr<std::string> FindCheckpoint(const Flags& flags, const std::string& out_
                                 " holds a run already: go on with it by --resume auto, or choose "
                                 "another --out");
   }
-  if (flags.resume != "auto") {
-    if (!IsDir(flags.resume)) return NotFoundError("--resume ", flags.resume, ": no such folder");
-    // Another run's metrics and checkpoints must not be cut to this one's step.
-    if (has_run && !IsSameDir(RunOfCheckpoint(flags.resume), out_dir)) {
-      return InvalidArgumentError(out_dir, " holds a run that ", flags.resume,
-                                  " is not of: choose another --out");
-    }
-    return flags.resume;
+  if (!IsDir(flags.resume)) return NotFoundError("--resume ", flags.resume, ": no such folder");
+  // Another run's metrics and checkpoints must not be cut to this one's step.
+  if (has_run && !IsSameDir(RunOfCheckpoint(flags.resume), out_dir)) {
+    return InvalidArgumentError(out_dir, " holds a run that ", flags.resume,
+                                " is not of: choose another --out");
   }
+  return flags.resume;
+}
+
+// The checkpoint of --resume auto, the same on all ranks, which share the hashing; empty where
+// there is none yet.
+StatusOr<std::string> NewestCheckpoint(const std::string& out_dir, const JobRanks& ranks) {
   const std::string checkpoints = JoinPath(out_dir, "checkpoints");
   std::vector<std::string> rejected;
-  StatusOr<std::string> newest = FindNewestVerified(checkpoints, &rejected);
-  for (const std::string& reason : rejected) LogWarning("passed over ", reason);
+  StatusOr<std::string> newest = FindNewestVerified(checkpoints, &rejected, ranks.world());
+  if (ranks.first()) {
+    for (const std::string& reason : rejected) LogWarning("passed over ", reason);
+  }
   if (newest.status().code() == StatusCode::kNotFound && rejected.empty()) {
-    LogInfo("no checkpoint in ", checkpoints, " yet: starting from step 0");
+    if (ranks.first()) LogInfo("no checkpoint in ", checkpoints, " yet: starting from step 0");
     return std::string();
   }
   return newest;
+}
+
+// The checkpoint to go on from; empty for a new run.
+StatusOr<std::string> FindCheckpoint(const Flags& flags, const std::string& out_dir,
+                                     JobRanks* ranks) {
+  if (flags.resume == "auto") return NewestCheckpoint(out_dir, *ranks);
+  return ranks->FromFirst([&] { return NamedCheckpoint(flags, out_dir); });
 }
 
 // The configuration that a resumed run was started with; empty when there is none.
@@ -322,8 +334,7 @@ Status RunRank(const Flags& flags, StopSignals* signals, JobRanks* ranks, debug:
                StepTrace* trace) {
   // The first rank looks at the folders: the others might see it write there already.
   CRIA_ASSIGN_OR_RETURN(const std::string out_dir, ranks->FromFirst([&] { return OutDir(flags); }));
-  CRIA_ASSIGN_OR_RETURN(const std::string checkpoint,
-                        ranks->FromFirst([&] { return FindCheckpoint(flags, out_dir); }));
+  CRIA_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(flags, out_dir, ranks));
   InitModel init;
   CRIA_ASSIGN_OR_RETURN(const TrainConfig config, LoadConfig(flags, out_dir, &init));
   CRIA_RETURN_IF_ERROR(ranks->MakeGroups(config));

@@ -78,6 +78,28 @@ TEST_P(LaunchTrainTest, ASignalStopsAllRanksAtOneStepAndTheRunGoesOn) {
   EXPECT_TRUE(ReadCheckpointBytes(StepDir(out, 150)) == ReadCheckpointBytes(StepDir(whole, 150)));
 }
 
+// The second rank hashes the optimizer's file.
+TEST(LaunchTrainErrorsTest, AnAlteredCheckpointIsPassedOverByAllRanks) {
+  const std::vector<std::string> settings = {"parallel.dp=2", "checkpoint.every=2", "steps=4"};
+  const std::string out = FreshDir("altered");
+  ASSERT_EQ(RunProcess(Under(CriaLaunch(), out, settings)).exit_code, 0);
+  const CheckpointBytes last = ReadCheckpointBytes(StepDir(out, 4));
+  const std::vector<std::string> metrics = MetricsWithoutSpeed(out);
+  const std::string file = JoinPath(StepDir(out, 4), "optimizer.safetensors");
+  std::string altered = last.optimizer;
+  altered.back() ^= 1;
+  ASSERT_TRUE(WriteFileAtomic(file, altered).ok());
+  const Ended resumed = RunProcess(Under(CriaLaunch(), out, settings));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const std::string reason = StrCat("passed over rank 1: ", file);
+  const size_t said = resumed.err.find(reason);
+  EXPECT_NE(said, std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.err.find("passed over", said + 1), std::string::npos) << resumed.err;
+  EXPECT_NE(resumed.err.find("going on from " + StepDir(out, 2)), std::string::npos) << resumed.err;
+  EXPECT_EQ(MetricsWithoutSpeed(out), metrics);
+  EXPECT_TRUE(ReadCheckpointBytes(StepDir(out, 4)) == last);
+}
+
 TEST(LaunchTrainErrorsTest, AnImpossibleLayoutIsAUsageErrorOfAllRanks) {
   const Ended ended = RunProcess(Under(CriaLaunch(), FreshDir("error"), {"parallel.tp=3"}));
   EXPECT_EQ(ended.exit_code, 2) << ended.err;

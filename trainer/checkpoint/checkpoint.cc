@@ -56,19 +56,6 @@ StatusOr<SafetensorsFile> OpenVerified(const std::string& dir, const ManifestFil
   return SafetensorsFile::FromMapped(std::move(*mapped), path);
 }
 
-StatusOr<std::string> FindNewest(const std::string& checkpoints_dir,
-                                 std::vector<std::string>* rejected_reasons) {
-  CRIA_ASSIGN_OR_RETURN(const std::vector<StepFolder> folders, ListStepFolders(checkpoints_dir));
-  for (const StepFolder& folder : folders) {
-    const StatusOr<LoadedCheckpoint> loaded = LoadCheckpoint(folder.path);
-    if (loaded.ok()) return folder.path;
-    if (rejected_reasons != nullptr) rejected_reasons->push_back(Message(loaded.status()));
-  }
-  if (folders.empty()) return NotFoundError(checkpoints_dir, ": there is no checkpoint");
-  return NotFoundError(checkpoints_dir, ": none of the ", folders.size(),
-                       " checkpoints is complete and unaltered");
-}
-
 }  // namespace
 
 std::string ExpAvgName(std::string_view parameter) { return StrCat("exp_avg.", parameter); }
@@ -201,11 +188,23 @@ StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir, comm::Communic
 StatusOr<std::string> FindNewestVerified(const std::string& checkpoints_dir,
                                          std::vector<std::string>* rejected_reasons,
                                          comm::Communicator* world) {
-  if (world == nullptr) return FindNewest(checkpoints_dir, rejected_reasons);
-  StatusOr<std::string> found = std::string();
-  if (world->rank() == 0) found = FindNewest(checkpoints_dir, rejected_reasons);
-  CRIA_RETURN_IF_ERROR(CommonStatus(world, found.status()));
-  return CommonText(world, *found);
+  // What is there by now is rank 0's to say.
+  StatusOr<std::vector<StepFolder>> folders = std::vector<StepFolder>();
+  if (world == nullptr || world->rank() == 0) folders = ListStepFolders(checkpoints_dir);
+  CRIA_RETURN_IF_ERROR(CommonStatus(world, folders.status()));
+  int num_rejected = 0;
+  for (size_t i = 0;; ++i) {
+    CRIA_ASSIGN_OR_RETURN(const std::string path,
+                          CommonText(world, i < folders->size() ? (*folders)[i].path : ""));
+    if (path.empty()) break;
+    const StatusOr<LoadedCheckpoint> loaded = LoadCheckpoint(path, world);
+    if (loaded.ok()) return path;
+    ++num_rejected;
+    if (rejected_reasons != nullptr) rejected_reasons->push_back(Message(loaded.status()));
+  }
+  if (num_rejected == 0) return NotFoundError(checkpoints_dir, ": there is no checkpoint");
+  return NotFoundError(checkpoints_dir, ": none of the ", num_rejected,
+                       " checkpoints is complete and unaltered");
 }
 
 }  // namespace cria::trainer

@@ -127,7 +127,8 @@ StatusOr<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
 
 // The folder of the checkpoint with the highest step that LoadCheckpoint accepts.
 // `rejected_reasons` (may be null) gets a line for each newer one that it does not. NotFound when
-// there is none. On many ranks rank 0 looks, and all get what it found; the reasons are rank 0's.
+// there is none. On many ranks, all of them call it: rank 0 says which folders there are, all share
+// the hashing of each as in LoadCheckpoint, and all get the same result and reasons.
 StatusOr<std::string> FindNewestVerified(const std::string& checkpoints_dir,
                                          std::vector<std::string>* rejected_reasons,
                                          comm::Communicator* world = nullptr);

@@ -213,22 +213,47 @@ TEST(SavePiecesTest, DamageInAnyFileIsFoundByAllRanks) {
   }
 }
 
-TEST(SavePiecesTest, AllRanksFindTheNewestThatRankZeroFinds) {
+// Each file is hashed by one rank, which is the one that finds its damage and says so to all.
+TEST(SavePiecesTest, RanksShareTheSearchForTheNewest) {
   const std::string dir = FreshFolder("newest");
-  const auto find = [&](const std::string& want) {
+  const auto find = [&](const std::string& want, const std::string& reason) {
     RunRankThreads({.ranks = 3}, [&](comm::Communicator& world) {
       std::vector<std::string> rejected;
       const auto found = FindNewestVerified(dir, &rejected, &world);
       EXPECT_EQ(found.ok() ? *found : Message(found.status()), want);
-      EXPECT_EQ(rejected.size(), want == CheckpointDir(dir, 1) && world.rank() == 0 ? 1u : 0u);
+      ASSERT_EQ(rejected.size(), reason.empty() ? 0u : 1u);
+      if (reason.empty()) return;
+      EXPECT_TRUE(rejected[0].starts_with(reason)) << rejected[0];
     });
   };
-  find(StrCat("rank 0: ", dir, ": there is no checkpoint"));
+  find(StrCat(dir, ": there is no checkpoint"), "");
   ASSERT_TRUE(SaveTiny(dir, 1).ok());
   ASSERT_TRUE(SaveTiny(dir, 2).ok());
-  find(CheckpointDir(dir, 2));
-  FlipByte(JoinPath(CheckpointDir(dir, 2), "state.safetensors"), 20);
-  find(CheckpointDir(dir, 1));
+  find(CheckpointDir(dir, 2), "");
+  int owner = 0;
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.safetensors"}) {
+    const std::string path = JoinPath(CheckpointDir(dir, 2), name);
+    const size_t last = *FileSize(path) - 1;
+    FlipByte(path, last);
+    find(CheckpointDir(dir, 1), StrCat("rank ", owner++, ": ", path, ": altered"));
+    FlipByte(path, last);
+  }
+  find(CheckpointDir(dir, 2), "");
+  FlipByte(JoinPath(CheckpointDir(dir, 2), "manifest.json"), 20);
+  ASSERT_TRUE(RemoveAll(CheckpointDir(dir, 1)).ok());
+  find(StrCat(dir, ": none of the 1 checkpoints is complete and unaltered"), "rank 0: ");
+}
+
+// A folder that cannot be listed is rank 0's to say.
+TEST(SavePiecesTest, ASearchThatFailsOnRankZeroFailsOnAll) {
+  const std::string file = JoinPath(FreshFolder("no_folder"), "file");
+  ASSERT_TRUE(WriteFileAtomic(file, "x").ok());
+  RunRankThreads({.ranks = 2}, [&](comm::Communicator& world) {
+    const auto found = FindNewestVerified(file, nullptr, &world);
+    ASSERT_FALSE(found.ok());
+    EXPECT_TRUE(Message(found.status()).starts_with("rank 0: ")) << found.status();
+    EXPECT_NE(Message(found.status()).find(file), std::string::npos) << found.status();
+  });
 }
 
 // What every rank's process says of a save that `before` prepares.
