@@ -20,7 +20,10 @@
 //   kGradients  n             n                    parts + 2 l + v
 //   kWeights    parts         2 l in bf16, v       parts + 2 l + v
 //
-// In fp32 the weights themselves are the operands, and gathered blocks are fp32.
+// In fp32 the weights themselves are the operands, and gathered blocks are fp32. In bf16 the fp32
+// weights serve the optimizer, the look-up and the norms alone; up to kGradients each rank keeps
+// them whole all the same, where others count them to the optimizer's state and divide them: with r
+// replicas that is 4 n (1 - 1/r) bytes more here. kWeights divides them.
 //
 // Traffic of a step, of b bytes of fp32 weights on r replicas: gradients are summed by one
 // all-reduce (kNone) or reduce-scatter (kOptimizer) of each block once its last micro-batch is

@@ -82,7 +82,8 @@ std::string DescribeLayout(const JobPlan& plan) {
   line("cp", layout.cp, "divides sequences");
   line("pp", layout.pp, "divides layers");
   line("dp", layout.dp, "divides the batch");
-  const char* const sharded[] = {"", "the optimizer's state", "gradients and the optimizer's state",
+  const char* const sharded[] = {"", "the optimizer's state; each keeps all fp32 weights",
+                                 "gradients and the optimizer's state; each keeps all fp32 weights",
                                  "weights, gradients and the optimizer's state"};
   if (layout.shard != model::Shard::kNone && layout.replicas() > 1) {
     out += StrFormat("  %d ranks with the same weights divide %s\n", layout.replicas(),
