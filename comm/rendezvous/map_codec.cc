@@ -13,7 +13,7 @@ namespace cria::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x314d5243;  // "CRM1"
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 constexpr size_t kDigestBytes = 8;
 
 enum ColumnForm : uint64_t { kDifferences = 0, kRuns = 1, kPairsOfBytes = 2 };
@@ -34,53 +34,64 @@ size_t HexTail(std::string_view text) {
   return tail >= kHexTailMin ? tail : 0;
 }
 
-// Texts in a list, each as (bytes shared with the one before, the rest, pairs of hexadecimal digits
-// at its end, as bytes).
-class TextWriter {
- public:
-  TextWriter(WireWriter* writer, std::string* out) : writer_(writer), out_(out) {}
-  void Write(std::string_view text) {
-    const auto [end, ignored] = std::mismatch(
-        text.begin(), text.begin() + std::min(text.size(), last_.size()), last_.begin());
-    const auto shared = static_cast<size_t>(end - text.begin());
-    last_ = text;
-    std::string_view rest = text.substr(shared);
-    const std::string_view tail = rest.substr(rest.size() - HexTail(rest));
-    rest.remove_suffix(tail.size());
-    writer_->Varint(shared);
-    writer_->Text(rest);
-    writer_->Varint(tail.size() / 2);
-    for (size_t i = 0; i < tail.size(); i += 2) {
-      out_->push_back(
-          static_cast<char>(kHexDigits.find(tail[i]) << 4 | kHexDigits.find(tail[i + 1])));
+// A list of texts as runs of those that differ only in the hexadecimal digits at their end, if in
+// anything: how many more, what stands before the digits (bytes shared with the run before, the
+// rest), pairs of digits; then the digits of each, as bytes.
+void WriteTexts(const std::vector<std::string_view>& texts, std::string* out) {
+  WireWriter writer(out);
+  std::string_view last;
+  for (size_t i = 0; i < texts.size();) {
+    const size_t tail = HexTail(texts[i]);
+    const auto head_of = [tail](std::string_view text) {
+      return text.substr(0, text.size() - tail);
+    };
+    const std::string_view head = head_of(texts[i]);
+    size_t end = i + 1;
+    while (end < texts.size() && HexTail(texts[end]) == tail && head_of(texts[end]) == head) ++end;
+    const auto [differs, ignored] = std::mismatch(
+        head.begin(), head.begin() + std::min(head.size(), last.size()), last.begin());
+    const auto shared = static_cast<size_t>(differs - head.begin());
+    writer.Varint(end - i - 1);
+    writer.Varint(shared);
+    writer.Text(head.substr(shared));
+    writer.Varint(tail / 2);
+    for (; i < end; ++i) {
+      for (size_t c = head.size(); c < texts[i].size(); c += 2) {
+        out->push_back(static_cast<char>(kHexDigits.find(texts[i][c]) << 4 |
+                                         kHexDigits.find(texts[i][c + 1])));
+      }
     }
+    last = head;
   }
-
- private:
-  WireWriter* writer_;
-  std::string* out_;
-  std::string_view last_;
-};
+}
 
 class TextReader {
  public:
   TextReader(WireReader* reader, size_t bytes_max) : reader_(reader), bytes_max_(bytes_max) {}
   const std::string& Read() {
-    last_.resize(reader_->VarintUpTo(last_.size()));
-    last_ += reader_->Text(bytes_max_ - last_.size());
-    const size_t pairs = reader_->VarintUpTo((bytes_max_ - last_.size()) / 2);
-    for (const char c : reader_->Bytes(pairs)) {
-      const auto byte = static_cast<uint8_t>(c);
-      last_.push_back(kHexDigits[byte >> 4]);
-      last_.push_back(kHexDigits[byte & 15]);
+    if (left_in_run_ == 0) {
+      left_in_run_ = 1 + reader_->VarintUpTo(kWorldSizeMax);
+      head_.resize(reader_->VarintUpTo(head_.size()));
+      head_ += reader_->Text(bytes_max_ - head_.size());
+      pairs_ = reader_->VarintUpTo((bytes_max_ - head_.size()) / 2);
     }
-    return last_;
+    --left_in_run_;
+    text_ = head_;
+    for (const char c : reader_->Bytes(pairs_)) {
+      const auto byte = static_cast<uint8_t>(c);
+      text_.push_back(kHexDigits[byte >> 4]);
+      text_.push_back(kHexDigits[byte & 15]);
+    }
+    return text_;
   }
 
  private:
   WireReader* reader_;
   const size_t bytes_max_;
-  std::string last_;
+  uint64_t left_in_run_ = 0;
+  std::string head_;
+  size_t pairs_ = 0;
+  std::string text_;
 };
 
 // Stands for the process number in the name of a socket, which often has it.
@@ -181,8 +192,7 @@ struct TextTable {
   void Write(std::string* out) const {
     WireWriter writer(out);
     writer.Varint(texts.size());
-    TextWriter text_writer(&writer, out);
-    for (const std::string_view text : texts) text_writer.Write(text);
+    WriteTexts(texts, out);
     WriteColumn(index_of_rank, out);
   }
 
@@ -252,8 +262,7 @@ std::string EncodeRankMap(const RankMap& map) {
   WriteColumn(pids, &bytes);
   std::vector<std::string> names;
   for (const RankInfo& info : map) names.push_back(WithoutPid(info));
-  TextWriter sockets(&writer, &bytes);
-  for (const std::string& name : names) sockets.Write(name);
+  WriteTexts({names.begin(), names.end()}, &bytes);
   writer.Fixed64(Hash64(bytes));
   return bytes;
 }

@@ -26,7 +26,7 @@ constexpr size_t kStrangersMax = 64;
 constexpr int kListenBacklogMin = 128;
 // An encoded map has at most so many bytes a rank, and the same again for a small world.
 constexpr uint64_t kMapBytesPerRankMax = 1024;
-// Twice what a map has, as a rule: the kernel counts its own overhead, too.
+// Several times what a map has, as a rule: the kernel counts its own overhead, too.
 constexpr int64_t kMapRoomBytesPerRank = 48;
 constexpr int64_t kKernelRoomBytes = int64_t{128} << 10;
 constexpr int64_t kMapRoomBytesMax = int64_t{4} << 20;

@@ -138,13 +138,12 @@ Peers::~Peers() {
 
 Status Peers::Listen() {
   // Every rank gets every rank's name: short enough, and no two are the same all the same.
-  uint64_t random = 0;
+  uint32_t random = 0;
   if (getrandom(&random, sizeof(random), 0) != static_cast<ssize_t>(sizeof(random))) {
     return ErrnoError(errno, "getrandom for the name of a socket");
   }
   std::array<char, 64> name = {};
-  std::snprintf(name.data(), name.size(), "cria-%d-%016llx", getpid(),
-                static_cast<unsigned long long>(random));
+  std::snprintf(name.data(), name.size(), "cria-%d-%08x", getpid(), random);
   socket_name_ = name.data();
   listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   epoll_ = epoll_create1(EPOLL_CLOEXEC);

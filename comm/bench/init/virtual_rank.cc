@@ -260,7 +260,7 @@ Status VirtualRank::Open() {
   CRIA_ASSIGN_OR_RETURN(Fd tcp, Listen(any_port, kBacklog));
   CRIA_ASSIGN_OR_RETURN(const SocketAddress bound, LocalAddress(tcp.get()));
   tcp_ = std::make_unique<Listener>(this, std::move(tcp));
-  const std::string random = HashHex(StrCat(job_->run_name, rank_)).substr(0, 16);
+  const std::string random = HashHex(StrCat(job_->run_name, rank_)).substr(0, 8);
   // As a process of its own would have it.
   const int pid = 4000 + HostOf(rank_) * 7919 % 20000 + rank_ % job_->ranks_per_host * 3;
   info_ = {.host = HostName(HostOf(rank_)),

@@ -71,6 +71,17 @@ TEST(MapCodecTest, RanksInBlocksTakeAFewBytes) {
   EXPECT_LT(EncodeRankMap(map).size(), 4096U * 7);
 }
 
+TEST(MapCodecTest, RandomNamesTakeHalfAByteADigit) {
+  RankMap map(4096);
+  for (size_t rank = 0; rank < map.size(); ++rank) map[rank].pid = 5000 + static_cast<int>(rank);
+  const size_t bytes_without = EncodeRankMap(map).size();
+  for (RankInfo& info : map) {
+    info.shm_socket =
+        StrCat("cria-", info.pid, "-", HashHex(StrCat("name ", info.pid)).substr(0, 8));
+  }
+  EXPECT_LT(EncodeRankMap(map).size(), bytes_without + 4096 * 4 + 16);
+}
+
 TEST(MapCodecTest, EveryDamageIsNoticed) {
   const RankMap map = RandomMap(7);
   const std::string bytes = EncodeRankMap(map);
