@@ -195,6 +195,8 @@ void Domain::OnPing(int from_world, uint64_t group_id, const Ping& ping) {
     pong = group->Answer(from_world, ping, Now(), &mismatch);
   } else {
     pong.state = GroupClosed(group_id) ? PeerState::kClosed : PeerState::kNoGroup;
+    // Why it was closed comes before that it was.
+    SpreadPoison(Now());
   }
   control_.Answer(from_world, group_id, pong, Now());
   if (mismatch.has_value()) group->Fail(ToStatus(*mismatch));

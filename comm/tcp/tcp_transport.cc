@@ -38,9 +38,10 @@ TcpTransport::~TcpTransport() {
   if (!state_->failure()->failed()) {
     links_.Settle(RealClock()->MonotonicSeconds() + kSettleSeconds);
   }
-  domain_->CloseGroup(state_->info().id);
   state_->Close();
   state_->failure()->RemoveListener(listener_);
+  // Last: who finds the group closed finds its news queued.
+  domain_->CloseGroup(state_->info().id);
 }
 
 Status TcpTransport::Run(const OperationContext& context, std::span<const Round> rounds) {
