@@ -23,7 +23,7 @@ namespace cria::comm {
 
 class Board {
  public:
-  static constexpr int kRanksMax = 256;
+  static constexpr int kRanksMax = 512;
 
   // `path` is a file that all ranks open; the first makes it.
   static StatusOr<Board> Open(const std::string& path, int rank, int size, double timeout_s);

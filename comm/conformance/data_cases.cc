@@ -425,6 +425,34 @@ Status AverageNearMax(CaseContext& context) {
   return OkStatus();
 }
 
+// Messages of 1, 2, 3 ... bytes at odd places, all in one group: each beside the next.
+Status TinyMessages(CaseContext& context) {
+  constexpr int kMessages = 8;
+  constexpr size_t kBytes = kMessages * (kMessages + 1) / 2;
+  const int n = context.size();
+  const auto value = [](int rank, size_t i) { return static_cast<uint8_t>(rank * 50 + 7 * i + 1); };
+  std::vector<uint8_t> out(kBytes + 1), in(kBytes + 1, 0);
+  for (size_t i = 0; i <= kBytes; ++i) out[i] = value(context.rank(), i);
+  CRIA_RETURN_IF_ERROR(context.world->GroupStart());
+  size_t at = 1;
+  for (int64_t bytes = 1; bytes <= kMessages; at += static_cast<size_t>(bytes), ++bytes) {
+    context.world->Send({.buffer = &out[at],
+                         .count = bytes,
+                         .dtype = DataType::kUint8,
+                         .peer = (context.rank() + 1) % n});
+    context.world->Recv({.buffer = &in[at],
+                         .count = bytes,
+                         .dtype = DataType::kUint8,
+                         .peer = (context.rank() + n - 1) % n});
+  }
+  CRIA_RETURN_IF_ERROR(context.world->GroupEnd().Wait());
+  for (size_t i = 1; i <= kBytes; ++i) {
+    CRIA_RETURN_IF_ERROR(Expect(in[i] == value((context.rank() + n - 1) % n, i), "byte ", i,
+                                " of tiny messages in a group is ", int{in[i]}));
+  }
+  return Expect(in[0] == 0, "tiny messages in a group wrote before their buffer");
+}
+
 Status TinySizes(CaseContext& context) {
   Checks checks(context.world);
   for (int64_t bytes = 1; bytes <= 17; ++bytes) {
@@ -440,6 +468,7 @@ Status TinySizes(CaseContext& context) {
         checks.Run({.kind = OpKind::kAllReduce, .dtype = DataType::kFloat32, .count = 33},
                    {.input_offset_bytes = offset, .output_offset_bytes = 63 - offset}));
   }
+  CRIA_RETURN_IF_ERROR(TinyMessages(context));
   return checks.Outcome();
 }
 
@@ -538,18 +567,19 @@ std::vector<Case> DataCases() {
        .row = 16,
        .reports = "nccl#1026, #1055, #855",
        .what = "bfloat16 and float16 sums round once; all ranks have the same bits",
-       .ranks = {2, 5, 8},
-       .body = &Accuracy},
+       .ranks = {2, 5, 8, 64},
+       .body = &Accuracy,
+       .limit_s = 90},
       {.name = "avg_near_max",
        .row = 17,
        .reports = "torchcomms#4069",
        .what = "avg of values near the type's greatest",
-       .ranks = {5},
+       .ranks = {5, 10},
        .body = &AverageNearMax},
       {.name = "tiny_sizes",
        .row = 34,
        .reports = "NCCL 2.28.7 notes",
-       .what = "1 to 17 bytes, at any alignment",
+       .what = "1 to 17 bytes, at any alignment, and grouped",
        .ranks = {2, 3},
        .body = &TinySizes},
       {.name = "in_place",

@@ -138,6 +138,17 @@ Status AbortEverywhere(CaseContext& context) {
     aborter.join();
     CRIA_RETURN_IF_ERROR(ExpectAborted(status, after_s, "aborted by a thread"));
   }
+  // At the first use of a group, in which nobody has met anybody.
+  CRIA_RETURN_IF_ERROR(context.board->Barrier());
+  CRIA_ASSIGN_OR_RETURN(auto first, context.Everybody("first use"));
+  const double first_s = Now();
+  if (stays_away) {
+    poll(nullptr, 0, 200);
+    first->Abort("for a reason");
+  } else {
+    CRIA_RETURN_IF_ERROR(
+        ExpectAborted(reduce(first.get()), Now() - first_s - 0.2, "at the first use"));
+  }
   // Idle, and twice.
   CRIA_RETURN_IF_ERROR(context.board->Barrier());
   CRIA_ASSIGN_OR_RETURN(auto idle, context.Everybody("idle"));
@@ -162,6 +173,24 @@ Status AbortedChain(CaseContext& context) {
   const Status status =
       chain->Recv({.buffer = x.data(), .count = 16, .peer = (context.rank() + n - 1) % n}).Wait();
   CRIA_RETURN_IF_ERROR(ExpectAborted(status, Now() - start_s - 0.2, "a link of the chain"));
+  return context.board->Barrier();
+}
+
+Status AbortedMessages(CaseContext& context) {
+  CRIA_RETURN_IF_ERROR(AbortedChain(context));
+  // The others wait for each other, at the first use of a group: who aborts exchanges nothing.
+  CRIA_ASSIGN_OR_RETURN(auto group, context.Everybody("strangers"));
+  CRIA_RETURN_IF_ERROR(context.board->Barrier());
+  if (context.rank() == 0) {
+    poll(nullptr, 0, 200);
+    group->Abort("for a reason");
+    return context.board->Barrier();
+  }
+  float x = 0;
+  const double start_s = Now();
+  const Status status =
+      group->Recv({.buffer = &x, .count = 1, .peer = context.size() - context.rank()}).Wait();
+  CRIA_RETURN_IF_ERROR(ExpectAborted(status, Now() - start_s - 0.2, "a stranger's abort"));
   return context.board->Barrier();
 }
 
@@ -300,15 +329,15 @@ std::vector<Case> ErrorCases() {
       {.name = "abort_everywhere",
        .row = 18,
        .reports = "nccl#863, #992, #1013, #549, #1777",
-       .what = "abort from a peer, a thread, idle: every wait ends within 1 s",
+       .what = "abort from a peer, a thread, at first use, idle: every wait ends within 1 s",
        .ranks = {2, 3},
        .body = &AbortEverywhere},
       {.name = "aborted_chain",
        .row = 19,
        .reports = "pytorch#113281",
-       .what = "partners of sends and receives learn of an abort",
+       .what = "all who wait for messages learn of an abort",
        .ranks = {3},
-       .body = &AbortedChain},
+       .body = &AbortedMessages},
       {.name = "killed_peer",
        .row = 20,
        .reports = "mlx#3862",

@@ -103,7 +103,8 @@ Status OverlappingGroups(CaseContext& context) {
 
 Status SplitsOfManyRanks(CaseContext& context) {
   // Neighbouring sizes around powers of two.
-  for (const int size : {7, 8, 9, 15, 16, 17}) {
+  for (const int size : {7, 8, 9, 15, 16, 17, 127, 128, 129, 255, 256, 257}) {
+    if (size >= context.size()) break;
     const int color = context.rank() < size ? 0 : -1;
     CRIA_ASSIGN_OR_RETURN(auto group,
                           context.world->Split(color, context.rank(), StrCat("first", size)));
@@ -166,10 +167,19 @@ std::vector<Case> GroupCases() {
       {.name = "split_sizes",
        .row = 37,
        .reports = "rocm-systems#6242",
-       .what = "splits at 2^k - 1, 2^k, 2^k + 1 ranks",
+       .what = "splits at 2^k - 1, 2^k, 2^k + 1 ranks, up to 17",
        .ranks = {18},
        .body = &SplitsOfManyRanks,
        .limit_s = 90},
+      // MPI's and gloo's ranks spin while they wait: hundreds of them stop a small machine.
+      {.name = "split_257",
+       .row = 37,
+       .reports = "rocm-systems#6242",
+       .what = "the same up to 257",
+       .ranks = {258},
+       .body = &SplitsOfManyRanks,
+       .limit_s = 300,
+       .impls = {"cria"}},
       {.name = "destroy_order",
        .row = 38,
        .reports = "pytorch PR 119250",

@@ -87,7 +87,7 @@ CaseResult RunCase(const Case& c, const std::string& impl, const std::vector<int
       c.impls.empty() || std::any_of(c.impls.begin(), c.impls.end(),
                                      [&impl](const char* name) { return impl == name; });
   if (!means_something) {
-    return {.verdict = Verdict::kSkip, .why = "is about settings that " + impl + " lacks"};
+    return {.verdict = Verdict::kSkip, .why = "does not run with " + impl};
   }
   const double start_s = RealClock()->MonotonicSeconds();
   CaseResult result;

@@ -100,6 +100,24 @@ Status InterfaceChoice(CaseContext& context) {
   return CheckCollective(joined.world.get(), {.kind = OpKind::kAllReduce, .count = 100});
 }
 
+// What a program that this process starts would inherit of the library: nothing.
+Status ExpectClosedOnExec() {
+  CRIA_ASSIGN_OR_RETURN(const auto descriptors, ListDir("/proc/self/fd"));
+  for (const std::string& name : descriptors) {
+    const int fd = std::atoi(name.c_str());
+    std::array<char, 128> link = {};
+    if (fd <= STDERR_FILENO) continue;
+    if (readlink(("/proc/self/fd/" + name).c_str(), link.data(), link.size() - 1) <= 0) continue;
+    const std::string target = link.data();
+    const bool of_library = target.rfind("socket:", 0) == 0 || target.rfind("/memfd:", 0) == 0 ||
+                            target.rfind("anon_inode:", 0) == 0;
+    const int flags = fcntl(fd, F_GETFD);
+    CRIA_RETURN_IF_ERROR(Expect(!of_library || flags < 0 || (flags & FD_CLOEXEC) != 0,
+                                "a started program inherits descriptor ", fd, ", ", target));
+  }
+  return OkStatus();
+}
+
 Status ForkAfterInit(CaseContext& context) {
   CRIA_RETURN_IF_ERROR(CheckCollective(context.world, {.kind = OpKind::kAllReduce, .count = 100}));
   const pid_t child = fork();
@@ -119,9 +137,10 @@ Status ForkAfterInit(CaseContext& context) {
   CRIA_RETURN_IF_ERROR(CheckCollective(context.world, {.kind = OpKind::kAllReduce, .count = 1000}));
   CRIA_RETURN_IF_ERROR(Expect(WIFEXITED(status), "the child's use ended by signal ",
                               WIFSIGNALED(status) ? WTERMSIG(status) : 0));
-  return Expect(WEXITSTATUS(status) == 0, WEXITSTATUS(status) == 1
-                                              ? "the child took part in a collective"
-                                              : "the child waited until its time-out");
+  CRIA_RETURN_IF_ERROR(Expect(WEXITSTATUS(status) == 0,
+                              WEXITSTATUS(status) == 1 ? "the child took part in a collective"
+                                                       : "the child waited until its time-out"));
+  return ExpectClosedOnExec();
 }
 
 Status SettingsDiffer(CaseContext& context) {
@@ -174,7 +193,7 @@ std::vector<Case> StartCases() {
       {.name = "fork_after_init",
        .row = 32,
        .reports = "uccl#895, Megatron-Bridge#1860",
-       .what = "a forked child gets an error, its parent goes on",
+       .what = "a forked child gets an error, its parent goes on, programs inherit nothing",
        .ranks = {2},
        .body = &ForkAfterInit},
       {.name = "settings_differ",
