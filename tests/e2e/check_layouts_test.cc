@@ -51,6 +51,16 @@ TEST(CheckLayoutsTest, EveryKindOfLayoutIsNearOneRank) {
   }
 }
 
+// Also where dp gives ranks other numbers of sequences, and where blocks could be cut.
+TEST(CheckLayoutsTest, Fp8HasTheScalesOfOneRank) {
+  for (const std::string precision : {"fp8_tensorwise", "fp8_blockwise"}) {
+    const Json report =
+        ReportOf({"--precision", precision, "--layouts", "tp2; tp4; cp2; dp2,pp2,weights"}, 0);
+    ASSERT_EQ(report["layouts"].size(), 4U);
+    for (const Json& row : report["layouts"]) EXPECT_LE(row["grad_norm"], 5e-3) << row.dump();
+  }
+}
+
 TEST(CheckLayoutsTest, InvariantNumericsAreBitEqual) {
   const Json report = ReportOf(
       {"--numerics", "invariant", "--layouts", "tp2,dp2,optimizer; cp2,pp2; dp3,weights"}, 0);

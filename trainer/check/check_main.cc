@@ -14,8 +14,9 @@
 namespace {
 
 void AddLayouts(CLI::App* app, cria::trainer::LayoutsCheckOptions* options) {
-  app->add_option("--config", options->config, "a job's YAML file, or one of configs/jobs")
-      ->capture_default_str();
+  app->add_option("--config", options->config,
+                  "a job's YAML file, or one of configs/jobs [layouts; layouts_fp8 with an FP8 "
+                  "precision]");
   app->add_option("--set", options->set, "key=value over the file")->take_all();
   app->add_option("--ranks", options->ranks, "numbers of ranks, with commas")
       ->delimiter(',')

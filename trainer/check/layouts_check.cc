@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "comm/engine/world.h"
+#include "model/precision.h"
 #include "trainer/bench/scratch_folder.h"
 #include "trainer/check/layout_list.h"
 #include "trainer/check/layouts_rank.h"
@@ -29,7 +30,10 @@ StatusOr<TrainConfig> LoadConfig(const LayoutsCheckOptions& options) {
   if (options.steps > 0) set.push_back(StrCat("steps=", options.steps));
   if (!options.precision.empty()) set.push_back("precision=" + options.precision);
   if (!options.numerics.empty()) set.push_back("numerics=" + options.numerics);
-  return LoadTrainConfig(options.config, set);
+  if (!options.config.empty()) return LoadTrainConfig(options.config, set);
+  const auto precision = model::PrecisionFromName(options.precision);
+  const bool fp8 = precision && model::IsFp8(*precision);
+  return LoadTrainConfig(fp8 ? "layouts_fp8" : "layouts", set);
 }
 
 // Those that were named must be allowed; of all, those that are.

@@ -21,7 +21,9 @@
 namespace cria::trainer {
 
 struct LayoutsCheckOptions {
-  std::string config = "layouts";     // a job's file, or the name of one in configs/jobs
+  // A job's file, or the name of one in configs/jobs. Empty: layouts; layouts_fp8 where `precision`
+  // is FP8.
+  std::string config = {};
   std::vector<std::string> set = {};  // "key=value" over it
   std::vector<int> ranks = {1, 2, 3, 4, 6, 8};
   std::string layouts = {};  // as ParseLayouts reads them, in place of all of `ranks`
