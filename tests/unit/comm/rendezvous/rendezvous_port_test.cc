@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "comm/net/address.h"
+#include "comm/net/free_port.h"
 #include "comm/net/socket.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "tests/unit/comm/rendezvous/job.h"
@@ -27,6 +28,13 @@ constexpr double kSlackSeconds = 60;
 
 double In(double seconds) { return RealClock()->MonotonicSeconds() + seconds; }
 
+// At a port that nobody gets by chance once it is free again.
+StatusOr<Fd> ListenAtFreePort() {
+  CRIA_ASSIGN_OR_RETURN(const int port, FreePort());
+  CRIA_ASSIGN_OR_RETURN(const SocketAddress address, ParseAddress("127.0.0.1", port));
+  return Listen(address, 64);
+}
+
 enum class Manner {
   kTakesNobody,  // listens, and does not even take connections
   kSaysNothing,
@@ -39,7 +47,7 @@ enum class Manner {
 class Stranger {
  public:
   explicit Stranger(Manner manner) : manner_(manner) {
-    auto listener = Listen(*ParseAddress("127.0.0.1", 0), 64);
+    auto listener = ListenAtFreePort();
     EXPECT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     port_ = LocalAddress(listener_.get())->port();
@@ -157,7 +165,7 @@ TEST(RendezvousPortTest, SaysThatThePortIsInUseAlsoWhereNobodyListens) {
 TEST(RendezvousPortTest, APortInTimeWaitIsFree) {
   int port = 0;
   {
-    const auto listener = Listen(*ParseAddress("127.0.0.1", 0), 16);
+    const auto listener = ListenAtFreePort();
     ASSERT_TRUE(listener.ok()) << listener.status();
     const SocketAddress address = *LocalAddress(listener->get());
     port = address.port();
