@@ -33,9 +33,10 @@ struct RendezvousOptions {
   int degree = 16;  // of the tree; the master's counts
   // A master that answered once and is gone (killed, or restarted) is waited for this long.
   double master_restart_s = 10;
-  // Another program that holds the master's port is tried for this long, twice as long when it says
-  // nothing at all; rank 0 waits this long for the port.
-  double stranger_s = 5;
+  // Another program that holds the master's port is tried for this long, six times as long when it
+  // says nothing at all, as a master on a machine that is overrun; rank 0 waits this long for the
+  // port.
+  double stranger_s = 10;
 };
 
 // All ranks of the job call it once. `mine` is this rank's record; map[environment.rank] == mine.

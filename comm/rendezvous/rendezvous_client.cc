@@ -15,6 +15,8 @@ namespace {
 // A try to connect that got no answer is repeated: a full backlog drops it without a word.
 constexpr double kFirstTrySeconds = 0.5;
 constexpr double kTrySecondsMax = 4;
+// An answer is waited for so many times longer than for a stranger's, twice.
+constexpr double kSilentFactor = 3;
 constexpr double kBackoffFirstSeconds = 0.005;
 constexpr double kBackoffSecondsMax = 1;
 // Records that came early do not wait longer than this for the rest of their subtree.
@@ -131,7 +133,7 @@ void RendezvousClient::StartTryTimer(const SocketAddress& address) {
   const bool connected = up_->connected();
   // A master that has answered, and a parent, are waited for until the deadline.
   if (connected && (master_seen_ || !up_is_master_)) return;
-  const double patience_s = connected ? config_.stranger_s : try_s_;
+  const double patience_s = connected ? kSilentFactor * config_.stranger_s : try_s_;
   try_timer_ = loop_->StartTimer(loop_->now_s() + patience_s, [this, address, connected] {
     if (!connected && up_->connected()) return StartTryTimer(address);
     StartOver(connected ? UnavailableError("it took the connection and does not answer")

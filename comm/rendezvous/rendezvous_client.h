@@ -55,9 +55,9 @@ struct RendezvousClientConfig {
   double timeout_s = 300;
   // A master that answered once and is gone is waited for this long.
   double master_restart_s = 10;
-  // Who takes connections and does not answer as a master is tried for this long, and for as long
-  // once more when it says nothing at all.
-  double stranger_s = 5;
+  // Who takes connections and does not answer as a master is tried for this long, and for six times
+  // as long when it says nothing at all: a master may be slow.
+  double stranger_s = 10;
   FramePool* pool = nullptr;           // may be null
   std::function<void()> on_done = {};  // called once, from the loop; may be empty
 };
