@@ -35,7 +35,10 @@ TcpTransport::TcpTransport(Domain* domain, std::shared_ptr<GroupState> state)
 }
 
 TcpTransport::~TcpTransport() {
-  if (!state_->failure()->failed()) {
+  if (state_->failure()->failed()) {
+    // Also of an error that another transport found: peers hear of it before the connections end.
+    domain_->WaitUntilTold(kTellSeconds);
+  } else {
     links_.Settle(RealClock()->MonotonicSeconds() + kSettleSeconds);
   }
   state_->Close();
