@@ -250,7 +250,9 @@ Status GroupSync::AwaitAll(const OperationContext& context, WaitNote note) {
 Status GroupSync::AwaitSlowly(const OperationContext& context, WaitNote note) {
   const int yields = by_counter_ ? kCrowdedYields : kYields;
   for (int looks = 0; !AllHere(note); ++looks) {
-    if (looks % kLooksPerCheck == 0 || looks >= yields) {
+    // Not at the first look: most waits end before the next one, and the check costs as much as
+    // they.
+    if (looks % kLooksPerCheck == kLooksPerCheck - 1 || looks >= yields) {
       note.peer = FirstMissing(note);
       NoteWait(note);
       const Status status = CheckWait(context, note);
