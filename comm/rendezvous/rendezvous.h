@@ -30,7 +30,7 @@ namespace cria::comm {
 
 struct RendezvousOptions {
   double timeout_s = 300;
-  int degree = 16;  // of the tree; the master's counts
+  int degree = 32;  // of the tree; the master's counts
   // A master that answered once and is gone (killed, or restarted) is waited for this long.
   double master_restart_s = 10;
   // Another program that holds the master's port is tried for this long, six times as long when it

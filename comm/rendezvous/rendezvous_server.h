@@ -31,7 +31,7 @@ struct RendezvousServerOptions {
   std::string address = {};  // numeric; empty: all of this machine's, IPv6 and IPv4
   int port = 0;              // 0: any
   int backlog = 4096;
-  int degree = 16;
+  int degree = 32;
   double timeout_s = 300;       // from a job's first rank to its map
   double hello_timeout_s = 10;  // a connection that says nothing for so long is dropped
   // Serve this job only, and be done with it; else any job, for ever.

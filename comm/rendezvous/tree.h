@@ -20,7 +20,7 @@ inline constexpr int kTreeDegreeMax = 1024;
 
 struct TreeShape {
   int num_ranks = 1;
-  int degree = 16;
+  int degree = 32;
 
   int Parent(int position) const { return (position - 1) / degree; }
   // Positions [first, last) of the children.

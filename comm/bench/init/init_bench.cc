@@ -25,7 +25,7 @@ struct Flags {
   int ranks = 8192;
   int groups = 8;
   int ranks_per_host = 8;
-  int degree = 16;
+  int degree = 32;
   int repeats = 3;
   double limit_s = 10;
   std::string scheme = "cria";

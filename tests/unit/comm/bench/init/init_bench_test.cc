@@ -52,8 +52,8 @@ TEST(FitExponentTest, FindsTheExponentOfAPower) {
 
 TEST(VirtualJobTest, StartsAllRanksOfBothSchemes) {
   for (const InitScheme scheme : {InitScheme::kCria, InitScheme::kStore}) {
-    const auto sample =
-        RunVirtualJob({.scheme = scheme, .num_ranks = 32, .num_groups = 8, .timeout_s = 120});
+    const auto sample = RunVirtualJob(
+        {.scheme = scheme, .num_ranks = 32, .num_groups = 8, .degree = 16, .timeout_s = 120});
     ASSERT_TRUE(sample.ok()) << sample.status();
     EXPECT_GT(sample->seconds, 0);
     EXPECT_GE(sample->seconds, sample->map_seconds);
