@@ -25,7 +25,7 @@ namespace cria::comm {
 
 // Where the members' buffers of one role lie: element e of the whole is at offset + e of the slot.
 // own: the buffer holds the member's own part alone, from `offset` on.
-struct Place {
+struct BufferPlace {
   Slot slot = Slot::kInput;
   int64_t offset = 0;
   bool own = false;
@@ -44,8 +44,8 @@ struct Collective {
   bool recursive_doubling = false;
   // all_gather, reduce_scatter, gather, scatter, all_to_all: each position's part of the whole.
   Parts parts = {};
-  Place input = {};
-  Place output = {.slot = Slot::kOutput};
+  BufferPlace input = {};
+  BufferPlace output = {.slot = Slot::kOutput};
   int64_t scratch_offset = 0;  // the algorithm's scratch starts here, on all members
 
   int size() const { return static_cast<int>(ranks.size()); }
@@ -58,7 +58,7 @@ struct Collective {
   }
 
  private:
-  Region At(const Place& place, int position, int64_t offset) const {
+  Region At(const BufferPlace& place, int position, int64_t offset) const {
     const int64_t start = place.own ? parts.Start(position) : 0;
     return {rank(position), place.slot, place.offset + offset - start};
   }

@@ -24,7 +24,7 @@ class HierarchicalBuilder {
         inside_(layout.num_lanes() > 1 || !layout.even()) {}
 
   void AllReduce() {
-    const Place partial = ReduceInside();
+    const BufferPlace partial = ReduceInside();
     if (shape_.hosts_per_unit > 0) {
       AllReduceByTier(partial);
     } else {
@@ -37,7 +37,7 @@ class HierarchicalBuilder {
   }
 
   void Reduce() {
-    const Place partial = ReduceInside();
+    const BufferPlace partial = ReduceInside();
     Collective lane = Lane(OpKind::kReduce);
     lane.input = partial;
     lane.root = layout_.HostOf(c_.root);
@@ -140,8 +140,9 @@ class HierarchicalBuilder {
     lane.scratch_offset = c_.scratch_offset + scratch;
     // Where a lane has one rank a host, its result goes where it belongs.
     const bool direct = layout_.even();
-    lane.output = direct ? Place{.slot = c_.output.slot, .offset = c_.output.offset, .own = true}
-                         : lane.input;
+    lane.output = direct
+                      ? BufferPlace{.slot = c_.output.slot, .offset = c_.output.offset, .own = true}
+                      : lane.input;
     BuildSimple(shape_.between, lane, builder_);
     if (direct) return;
     const int last = builder_->AddRounds(1, c_.link);
@@ -156,10 +157,10 @@ class HierarchicalBuilder {
  private:
   // all_reduce, reduce, broadcast: lane j carries a slice of the whole.
   Part SliceOf(int lane) const { return EvenPart(c_.count, layout_.num_lanes(), c_.align, lane); }
-  Place SliceAt(const Place& place) const {
+  BufferPlace SliceAt(const BufferPlace& place) const {
     return {.slot = place.slot, .offset = place.offset + SliceOf(lane_).offset};
   }
-  Place Slice() const { return SliceAt(c_.output); }
+  BufferPlace Slice() const { return SliceAt(c_.output); }
   int64_t SliceMax() const { return SliceOf(0).count; }
 
   // This rank's lane, one position a host; no member when this rank does not carry.
@@ -190,7 +191,7 @@ class HierarchicalBuilder {
   // Step 1 of the reductions: the host's sum of each slice to its carrier's scratch; all of the
   // host's ranks do a share. Returns where a carrier's slice is then: of its input when there is
   // nothing to add up.
-  Place ReduceInside() {
+  BufferPlace ReduceInside() {
     if (!inside_) return SliceAt(c_.input);
     const int round = builder_->AddRounds(1, c_.link);
     if (layout_.IsCarrier(c_.self)) builder_->NeedScratch(c_.scratch_offset + SliceMax());
@@ -236,7 +237,7 @@ class HierarchicalBuilder {
   }
 
   // all_reduce of a lane in three parts: inside the unit, across units, inside the unit.
-  void AllReduceByTier(const Place& partial) {
+  void AllReduceByTier(const BufferPlace& partial) {
     Collective whole = Lane(OpKind::kAllReduce);
     const int hosts_per_unit = shape_.hosts_per_unit;
     const int unit = host_ / hosts_per_unit;
