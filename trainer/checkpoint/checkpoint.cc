@@ -27,7 +27,7 @@ Status WriteParts(const std::string& folder, const CheckpointState& state,
   const std::map<std::string, std::string> metadata = PartMetadata(state.step);
   const std::vector<TensorToWrite>* const parts[] = {&tensors.model, &tensors.optimizer,
                                                      &tensors.state};
-  Manifest manifest{state, {}};
+  CheckpointManifest manifest{state, {}};
   for (size_t i = 0; i < std::size(parts); ++i) {
     CRIA_ASSIGN_OR_RETURN(
         const model::WrittenFile written,
@@ -141,7 +141,7 @@ Status LoadedCheckpoint::CheckNames(CheckpointPart part,
 StatusOr<LoadedCheckpoint> LoadedCheckpoint::Load(const std::string& dir, int rank, int size) {
   const std::string manifest_path = JoinPath(dir, kManifestName);
   CRIA_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest_path, kManifestBytesMax));
-  CRIA_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(text, manifest_path));
+  CRIA_ASSIGN_OR_RETURN(CheckpointManifest manifest, DecodeManifest(text, manifest_path));
   StepFolder folder;
   if (ParseStepName(BaseName(dir), &folder) && folder.step != manifest.state.step) {
     return DataLossError(manifest_path, ": it is of step ", manifest.state.step,

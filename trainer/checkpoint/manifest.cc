@@ -52,7 +52,7 @@ Status CheckChecksum(std::string_view text, const std::string& path) {
   return OkStatus();
 }
 
-StatusOr<Manifest> DecodeChecked(std::string_view text, const std::string& path) {
+StatusOr<CheckpointManifest> DecodeChecked(std::string_view text, const std::string& path) {
   CRIA_ASSIGN_OR_RETURN(const Json json, ParseJson(text, path));
   CRIA_ASSIGN_OR_RETURN(const auto format, JsonGet<std::string>(json, "format", path));
   CRIA_ASSIGN_OR_RETURN(const auto version, JsonGet<int64_t>(json, "version", path));
@@ -60,7 +60,7 @@ StatusOr<Manifest> DecodeChecked(std::string_view text, const std::string& path)
     return InvalidArgumentError(path, ": format \"", format, "\" version ", version,
                                 "; this program reads \"", kFormat, "\" version ", kVersion);
   }
-  Manifest manifest;
+  CheckpointManifest manifest;
   CheckpointState& state = manifest.state;
   CRIA_ASSIGN_OR_RETURN(state.step, JsonGet<int64_t>(json, "step", path));
   CRIA_ASSIGN_OR_RETURN(state.tokens, JsonGet<int64_t>(json, "tokens", path));
@@ -90,7 +90,7 @@ std::map<std::string, std::string> PartMetadata(int64_t step) {
   return {{"format", "pt"}, {"step", StrCat(step)}};
 }
 
-StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
+StatusOr<std::string> EncodeManifest(const CheckpointManifest& manifest) {
   const CheckpointState& state = manifest.state;
   Json json;
   json["format"] = kFormat;
@@ -119,9 +119,9 @@ StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   return StrCat(text, kBeforeChecksum, checksum, kAfterChecksum);
 }
 
-StatusOr<Manifest> DecodeManifest(std::string_view text, const std::string& path) {
+StatusOr<CheckpointManifest> DecodeManifest(std::string_view text, const std::string& path) {
   CRIA_RETURN_IF_ERROR(CheckChecksum(text, path));
-  StatusOr<Manifest> manifest = DecodeChecked(text, path);
+  StatusOr<CheckpointManifest> manifest = DecodeChecked(text, path);
   if (!manifest.ok()) return DataLossError(Message(manifest.status()));
   return manifest;
 }

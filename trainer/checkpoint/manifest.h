@@ -34,16 +34,16 @@ struct ManifestFile {
   std::string hash;  // XXH3-128
 };
 
-struct Manifest {
+struct CheckpointManifest {
   CheckpointState state;
   std::vector<ManifestFile> files;
 };
 
 // InvalidArgument when a string is not UTF-8.
-StatusOr<std::string> EncodeManifest(const Manifest& manifest);
+StatusOr<std::string> EncodeManifest(const CheckpointManifest& manifest);
 
 // DataLoss for anything that EncodeManifest did not write; `path` starts the messages.
-StatusOr<Manifest> DecodeManifest(std::string_view text, const std::string& path);
+StatusOr<CheckpointManifest> DecodeManifest(std::string_view text, const std::string& path);
 
 }  // namespace cria::trainer
 

@@ -187,7 +187,7 @@ Status WriteMine(const std::string& folder, const CheckpointPieces& pieces) {
 
 // Rank 0's work after the others have written.
 Status Finish(const CheckpointState& state, TempStepFolder* folder) {
-  Manifest manifest{state, {}};
+  CheckpointManifest manifest{state, {}};
   for (const char* name : kPartNames) {
     const std::string path = JoinPath(folder->path(), name);
     CRIA_ASSIGN_OR_RETURN(const uint64_t bytes, FileSize(path));

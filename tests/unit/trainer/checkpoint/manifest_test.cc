@@ -12,8 +12,8 @@
 namespace cria::trainer {
 namespace {
 
-Manifest Example() {
-  Manifest manifest;
+CheckpointManifest Example() {
+  CheckpointManifest manifest;
   manifest.state = {.step = 7,
                     .tokens = int64_t{1} << 53,
                     .samples = std::numeric_limits<int64_t>::max(),
@@ -30,7 +30,7 @@ std::string Sealed(const std::string& body) {
 }
 
 TEST(ManifestTest, RoundTripsEveryField) {
-  const Manifest before = Example();
+  const CheckpointManifest before = Example();
   const auto text = EncodeManifest(before);
   ASSERT_TRUE(text.ok()) << text.status();
   const auto after = DecodeManifest(*text, "m");
@@ -49,7 +49,7 @@ TEST(ManifestTest, RoundTripsEveryField) {
 // torchtitan PR #275, tt-metal #53212: what drives the optimizer after a resume is bit-equal.
 TEST(ManifestTest, KeepsTheBitsOfScalars) {
   using Limits = std::numeric_limits<double>;
-  Manifest manifest = Example();
+  CheckpointManifest manifest = Example();
   manifest.state.scalars = {{"zero", 0.0},
                             {"minus_zero", -0.0},
                             {"third", 1.0 / 3},
@@ -71,7 +71,7 @@ TEST(ManifestTest, KeepsTheBitsOfScalars) {
 }
 
 TEST(ManifestTest, RefusesStringsThatAreNotUtf8) {
-  Manifest manifest = Example();
+  CheckpointManifest manifest = Example();
   manifest.state.config_yaml = "\xff";
   EXPECT_FALSE(EncodeManifest(manifest).ok());
 }
