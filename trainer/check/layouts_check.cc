@@ -30,6 +30,8 @@ StatusOr<TrainConfig> LoadConfig(const LayoutsCheckOptions& options) {
   if (options.steps > 0) set.push_back(StrCat("steps=", options.steps));
   if (!options.precision.empty()) set.push_back("precision=" + options.precision);
   if (!options.numerics.empty()) set.push_back("numerics=" + options.numerics);
+  // The first step's gradients are read from its checkpoint.
+  set.insert(set.end(), {"checkpoint.every=1", "checkpoint.keep=0"});
   if (!options.config.empty()) return LoadTrainConfig(options.config, set);
   const auto precision = model::PrecisionFromName(options.precision);
   const bool fp8 = precision && model::IsFp8(*precision);

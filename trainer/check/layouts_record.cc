@@ -11,6 +11,8 @@
 namespace cria::trainer {
 namespace {
 
+using Tensors = std::map<std::string, std::vector<float>>;
+
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 Status ReadMetrics(const std::string& path, RunRecord* record) {
@@ -30,12 +32,15 @@ Status ReadMetrics(const std::string& path, RunRecord* record) {
   return OkStatus();
 }
 
-Status ReadWeights(const std::string& dir, RunRecord* record) {
+// The checkpoint's tensors whose names begin with `prefix`, without it.
+Status ReadTensors(const std::string& dir, CheckpointPart part, std::string_view prefix,
+                   Tensors* tensors) {
   CRIA_ASSIGN_OR_RETURN(const LoadedCheckpoint checkpoint, LoadCheckpoint(dir));
-  const model::SafetensorsFile& file = checkpoint.file(CheckpointPart::kModel);
+  const model::SafetensorsFile& file = checkpoint.file(part);
   for (const model::TensorInfo& tensor : file.tensors()) {
+    if (tensor.name.compare(0, prefix.size(), prefix) != 0) continue;
     const std::string_view bytes = file.Data(tensor);
-    std::vector<float>& values = record->weights[tensor.name];
+    std::vector<float>& values = (*tensors)[tensor.name.substr(prefix.size())];
     values.resize(bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
   }
@@ -79,6 +84,23 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+// The largest of all tensors, and whose it is.
+double Difference(const Tensors& run, const Tensors& reference, std::string* worst,
+                  bool* bit_equal) {
+  double largest = 0;
+  for (const auto& [name, values] : reference) {
+    const auto found = run.find(name);
+    const double relative = found == run.end() ? kInfinite : Difference(found->second, values);
+    if (found == run.end() || !SameBits(found->second, values)) *bit_equal = false;
+    if (relative > largest) {
+      largest = relative;
+      *worst = name;
+    }
+  }
+  if (run.size() != reference.size()) *bit_equal = false;
+  return largest;
+}
+
 }  // namespace
 
 StatusOr<RunRecord> ReadRunRecord(const std::string& out_dir, int64_t steps) {
@@ -88,8 +110,12 @@ StatusOr<RunRecord> ReadRunRecord(const std::string& out_dir, int64_t steps) {
   if (static_cast<int64_t>(record.losses.size()) != steps) {
     return DataLossError(metrics, ": ", record.losses.size(), " steps of ", steps);
   }
+  const std::string checkpoints = JoinPath(out_dir, "checkpoints");
+  // After one step a first moment is a fixed part of the gradient, which is clipped by one factor.
+  CRIA_RETURN_IF_ERROR(ReadTensors(CheckpointDir(checkpoints, 1), CheckpointPart::kOptimizer,
+                                   ExpAvgName(""), &record.gradients));
   CRIA_RETURN_IF_ERROR(
-      ReadWeights(CheckpointDir(JoinPath(out_dir, "checkpoints"), steps), &record));
+      ReadTensors(CheckpointDir(checkpoints, steps), CheckpointPart::kModel, "", &record.weights));
   return record;
 }
 
@@ -97,19 +123,10 @@ RunDifference Compare(const RunRecord& run, const RunRecord& reference) {
   RunDifference difference;
   difference.loss = Difference(run.losses, reference.losses, &difference.bit_equal);
   difference.grad_norm = Difference(run.grad_norms, reference.grad_norms, &difference.bit_equal);
-  for (const auto& [name, values] : reference.weights) {
-    const auto found = run.weights.find(name);
-    const double relative =
-        found == run.weights.end() ? kInfinite : Difference(found->second, values);
-    if (found == run.weights.end() || !SameBits(found->second, values)) {
-      difference.bit_equal = false;
-    }
-    if (relative > difference.weights) {
-      difference.weights = relative;
-      difference.worst_tensor = name;
-    }
-  }
-  if (run.weights.size() != reference.weights.size()) difference.bit_equal = false;
+  difference.gradients = Difference(run.gradients, reference.gradients, &difference.worst_gradient,
+                                    &difference.bit_equal);
+  difference.weights =
+      Difference(run.weights, reference.weights, &difference.worst_tensor, &difference.bit_equal);
   return difference;
 }
 

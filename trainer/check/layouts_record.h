@@ -4,7 +4,8 @@
 //   const RunDifference difference = Compare(run, one);
 //   difference.loss       // max over steps of |a - b| / |b|
 //   difference.grad_norm  // the same
-//   difference.weights    // max over tensors of ||a - b|| / ||b||, L2, after the last step
+//   difference.gradients  // max over tensors of ||a - b|| / ||b||, L2, of the first step
+//   difference.weights    // the same, after the last step
 //
 // Thread-safe: values and functions of files.
 
@@ -21,18 +22,21 @@
 namespace cria::trainer {
 
 struct RunRecord {
-  std::vector<double> losses, grad_norms;             // by step
-  std::map<std::string, std::vector<float>> weights;  // whole tensors of the last checkpoint
+  std::vector<double> losses, grad_norms;  // by step
+  // Whole tensors: of the first step, by AdamW's first moment, times one factor for all; and of the
+  // last checkpoint.
+  std::map<std::string, std::vector<float>> gradients = {};
+  std::map<std::string, std::vector<float>> weights = {};
 };
 
-// Reads metrics.jsonl and checkpoints/step_<steps> of the folder. Errors as theirs; DataLoss for
-// another number of steps, Internal where a step was not finite.
+// Reads metrics.jsonl, checkpoints/step_1 and checkpoints/step_<steps> of the folder. Errors as
+// theirs; DataLoss for another number of steps, Internal where a step was not finite.
 StatusOr<RunRecord> ReadRunRecord(const std::string& out_dir, int64_t steps);
 
 struct RunDifference {
-  double loss = 0, grad_norm = 0, weights = 0;
-  std::string worst_tensor = {};  // of `weights`
-  bool bit_equal = true;          // all of losses, norms and weights
+  double loss = 0, grad_norm = 0, gradients = 0, weights = 0;
+  std::string worst_gradient = {}, worst_tensor = {};  // of `gradients` and of `weights`
+  bool bit_equal = true;  // all of losses, norms, gradients and weights
 };
 
 // `run` beside `reference`; infinite where the one has no such step or tensor, or another size.

@@ -31,9 +31,12 @@ std::string Largest(const std::vector<LayoutRow>& rows, double RunDifference::*k
 
 LayoutLimits LimitsOf(model::Precision precision, bool invariant) {
   if (precision == model::Precision::kFp32) {
-    return {.relative = invariant ? 0 : 1e-6, .bit_equal = invariant};
+    return {.relative = invariant ? 0 : 1e-6,
+            .gradients = invariant ? 0 : 1e-6,
+            .bit_equal = invariant};
   }
-  return {.relative = precision == model::Precision::kBf16 ? 2e-3 : 2e-2};
+  if (precision == model::Precision::kBf16) return {.relative = 2e-3, .gradients = 1e-2};
+  return {.relative = 2e-2, .gradients = 1e-1};
 }
 
 std::string JudgeDifference(const RunDifference& difference, const LayoutLimits& limits) {
@@ -48,20 +51,24 @@ std::string JudgeDifference(const RunDifference& difference, const LayoutLimits&
     return StrFormat("%s differs by %.1e from one rank's", difference.worst_tensor.c_str(),
                      difference.weights);
   }
+  if (!(difference.gradients <= limits.gradients)) {
+    return StrFormat("the first gradient of %s differs by %.1e from one rank's",
+                     difference.worst_gradient.c_str(), difference.gradients);
+  }
   if (limits.bit_equal && !difference.bit_equal) return "not the same bits as one rank's";
   return "";
 }
 
 std::string RowsHeader() {
-  return StrFormat("%-30s %5s %10s %10s %10s %6s  %s", "layout", "ranks", "loss", "grad-norm",
-                   "weights", "s", "beside one rank");
+  return StrFormat("%-30s %5s %10s %10s %10s %10s %6s  %s", "layout", "ranks", "loss", "grad-norm",
+                   "gradients", "weights", "s", "beside one rank");
 }
 
 std::string FormatRow(const LayoutRow& row) {
   const RunDifference& d = row.difference;
   return StrFormat(
-      "%-30s %5d %10.1e %10.1e %10.1e %6.2f  %s", FormatLayout(row.layout).c_str(),
-      row.layout.world_size(), d.loss, d.grad_norm, d.weights, row.seconds,
+      "%-30s %5d %10.1e %10.1e %10.1e %10.1e %6.2f  %s", FormatLayout(row.layout).c_str(),
+      row.layout.world_size(), d.loss, d.grad_norm, d.gradients, d.weights, row.seconds,
       row.ok() ? (d.bit_equal ? "ok, bit-equal" : "ok") : ("FAILED: " + row.problem).c_str());
 }
 
@@ -74,7 +81,8 @@ std::string FormatSummary(const std::vector<LayoutRow>& rows, const LayoutLimits
   return StrCat(rows.size(), " layouts, ", failed, " failed, ", equal,
                 " bit-equal to one rank; limit ", DescribeLimit(limits),
                 "\nlargest relative difference: loss ", Largest(rows, &RunDifference::loss),
-                ", grad-norm ", Largest(rows, &RunDifference::grad_norm), ", weights ",
+                ", grad-norm ", Largest(rows, &RunDifference::grad_norm), ", gradients ",
+                Largest(rows, &RunDifference::gradients), ", weights ",
                 Largest(rows, &RunDifference::weights));
 }
 
@@ -94,6 +102,7 @@ StatusOr<std::string> FormatJson(const std::vector<LayoutRow>& rows, const Layou
                     {"pp_short_ends", row.layout.pp_short_ends},
                     {"loss", Number(row.difference.loss)},
                     {"grad_norm", Number(row.difference.grad_norm)},
+                    {"gradients", Number(row.difference.gradients)},
                     {"weights", Number(row.difference.weights)},
                     {"bit_equal", row.difference.bit_equal},
                     {"seconds", row.seconds},
@@ -102,6 +111,7 @@ StatusOr<std::string> FormatJson(const std::vector<LayoutRow>& rows, const Layou
   }
   return DumpJson({{"ok", ok},
                    {"limit", limits.relative},
+                   {"limit_of_gradients", limits.gradients},
                    {"must_be_bit_equal", limits.bit_equal},
                    {"layouts", std::move(list)}},
                   2);

@@ -22,11 +22,13 @@ namespace cria::trainer {
 // How far a layout may be from one rank.
 struct LayoutLimits {
   double relative = 0;     // of losses, norms and weights
+  double gradients = 0;    // of each tensor's of the first step, which no optimizer has evened out
   bool bit_equal = false;  // nothing may differ at all
 };
 
 // 1e-6 in fp32; 2e-3 in bf16; in FP8, where a rounding may fall the other way by a step of 1/8 of
-// the value, 2e-2; bit-equal where sums are order-free (numerics: invariant) in fp32.
+// the value, 2e-2; a tensor's gradient, of fewer numbers than a norm, five times as far in both;
+// bit-equal where sums are order-free (numerics: invariant) in fp32.
 LayoutLimits LimitsOf(model::Precision precision, bool invariant);
 
 struct LayoutRow {
